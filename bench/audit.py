@@ -144,7 +144,7 @@ def spark_seconds(session: SparkSession, paths: list[str]) -> float:
     from eoctl.spark.audit import summarize_directories
     from recovery.export.plan import split_bytes_for
     from recovery.summaries.codec import Shelf
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import plan_places
 
     begun = time.perf_counter()

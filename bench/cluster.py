@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.measure import busy_lines
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
 from eoctl.lab.layout import make_cluster
 from eoctl.lab.simulation import Simulation
-from eoctl.lab.world.settings import PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ EVENTS_BAR, HOUR_BAR_S = 20_000, 60
 HOUR_US = 3600 * 1_000_000
 
 
-class Played(NamedTuple):
+class Simulated(NamedTuple):
     """What a run came to."""
 
     events_count: int
@@ -45,7 +45,7 @@ class Played(NamedTuple):
         return self.cpu_s * HOUR_US / self.virtual_us
 
 
-def play(seconds: int, directory: Path | None) -> Played:
+def simulate(seconds: int, directory: Path | None) -> Simulated:
     """Play in this process."""
     settings = PlaySettings()
     run = RunSettings(records=RATE * seconds, rate=RATE, seed=1)
@@ -58,26 +58,26 @@ def play(seconds: int, directory: Path | None) -> Played:
             begun_s = time.process_time()
             result = simulation.run()
             cpu_s = time.process_time() - begun_s
-    return Played(result.events_count, result.virtual_us, cpu_s, result.digest)
+    return Simulated(result.events_count, result.virtual_us, cpu_s, result.digest)
 
 
-def play_lines(seconds: int, runs: int, directory: Path | None = None) -> Iterator[str]:
+def simulate_lines(seconds: int, runs: int, directory: Path | None = None) -> Iterator[str]:
     """Play in other processes; gives a table."""
     command = [sys.executable, "-m", "bench.cluster", "--alone", "--seconds", str(seconds)]
     command += ["--directory", str(directory)] if directory is not None else []
-    played = [
-        Played(*json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
+    simulated = [
+        Simulated(*json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
         for _ in range(runs)
     ]
     bars = f"events/s (bar {EVENTS_BAR:,}) | s an hour (bar {HOUR_BAR_S})"
     yield f"| simulated cluster | s (CPU) | {bars} |"
     yield "| --- | --- | --- | --- |"
-    for each in played:
+    for each in simulated:
         yield (
             f"| {RATE * seconds:,} records, {seconds / 60:g} virtual minutes | {each.cpu_s:.1f}"
             f" | {each.events_count / each.cpu_s:,.0f} | {each.hour_s:.0f} |"
         )
-    same = "the same" if len({each.digest for each in played}) == 1 else "**not the same**"
+    same = "the same" if len({each.digest for each in simulated}) == 1 else "**not the same**"
     yield f"\n- The histories of {runs} processes are {same}."
 
 
@@ -90,9 +90,9 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="play in this process")
     options = parser.parse_args()
     if options.alone:
-        print(json.dumps(play(options.seconds, options.directory)))
+        print(json.dumps(simulate(options.seconds, options.directory)))
         return
-    for line in play_lines(options.seconds, options.runs, options.directory):
+    for line in simulate_lines(options.seconds, options.runs, options.directory):
         print(line, flush=True)
     print("\n".join(busy_lines()))
 

@@ -51,12 +51,12 @@ def generator_lines(records: int, runs: int) -> list[str]:
         pairs = [
             bare / load for bare, load in zip(costs["bare"], costs["load"], strict=True)
         ]  # in turn, so that both of a pair had the same machine
-        told = {
+        reported = {
             kind: f"{median(each) / 1000:.2f} ({min(each) / 1000:.2f})"
             for kind, each in costs.items()
         }
         lines.append(
-            f"| {acks}, {in_flight} | {told['load']} | {told['bare']} | {median(pairs):.2f}"
+            f"| {acks}, {in_flight} | {reported['load']} | {reported['bare']} | {median(pairs):.2f}"
             f" ({min(pairs):.2f} to {max(pairs):.2f})"
             f"{'' if median(pairs) >= BAR else ', **below the bar**'} |"
         )

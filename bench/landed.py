@@ -22,17 +22,17 @@ import numpy as np
 
 from bench.make_log import MIB
 from bench.measure import alternate, busy_lines, peak_memory_mib, read_ahead
-from eoctl.lab.bench.landed import judge, read_copies
+from eoctl.lab.bench.audit import judge, read_copies
 from eoctl.lab.bench.load import ACKNOWLEDGED, KEY, Sent, values_pool
 from storage.dirs.topic_settings import LogConfig
-from storage.kernels.select import select_kernel
+from storage.kernels.kernel_choice import select_kernel
 from storage.writing.record_builder import BatchBuilder
 from tests.writing import NOW_MS, make_log_dir, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.lab.bench.landed import Landed
+    from eoctl.lab.bench.audit import Landed
 
 KEPT_DIR = Path(__file__).parents[1] / ".cache/bench-landed"
 BROKERS = (0, 1, 2, 3)

@@ -150,7 +150,7 @@ def read_ahead(path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        while file.tell() < size:
+        while file.report() < size:
             file.read(1 << 24)
 
 

@@ -181,7 +181,7 @@ def make_metadata_log(path: Path, total_bytes: int) -> None:
     following = [*_round()]
     while left_bytes > 0:
         with (path / f"{offset:020d}.log").open("wb", buffering=1 << 20) as file:
-            while left_bytes > 0 and file.tell() < SEGMENT_MIB * MIB:
+            while left_bytes > 0 and file.report() < SEGMENT_MIB * MIB:
                 for data, count, time_ms in parts:
                     batch = bytearray(data)
                     OFFSET.pack_into(batch, OFFSET_POS, offset)

@@ -112,8 +112,8 @@ def scenario_lines(number: int) -> list[str]:
         found = landed[each["cell"]]
         lines.append(
             f"| {each['cell']} | {each['records_per_s']:,}"
-            f" | {each['lowest_per_s']:,}..{each['highest_per_s']:,} | {_told(each['ratio'])}"
-            f" | {_told(each['article_per_s'])} | {_told(each['article_ratio'])}"
+            f" | {each['lowest_per_s']:,}..{each['highest_per_s']:,} | {_reported(each['ratio'])}"
+            f" | {_reported(each['article_per_s'])} | {_reported(each['article_ratio'])}"
             f" | {found['acknowledged_count']:,} | {found['missing_count']:,}"
             f" | {found['unacknowledged_count']:,} | {found['twice_count']:,}"
             f" | {found['failed'] or '-'} |"
@@ -135,7 +135,7 @@ def latency_lines(rows: Sequence[Row]) -> list[str]:
         f"| ms | samples | {names} |",
         "| --- |" + " --- |" * (1 + len(LATENCIES)),
         *(
-            f"| {each['cell']}, {each['latency']} | {_told(each['samples_count'])} | "
+            f"| {each['cell']}, {each['latency']} | {_reported(each['samples_count'])} | "
             + " | ".join(_ms(each[name]) for name in LATENCIES)
             + " |"
             for each in rows
@@ -162,7 +162,7 @@ def page_lines() -> list[str]:
     return lines
 
 
-def _told(value: float | None) -> str:
+def _reported(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.audit import audit_lines
 from bench.check import check_lines
-from bench.cluster import play_lines
+from bench.cluster import simulate_lines
 from bench.consume import consume_lines
 from bench.copy import copy_lines
 from bench.history import checker_lines
@@ -39,7 +39,7 @@ from bench.rebuild import rebuild_lines
 from bench.serve import serve_lines
 from bench.transactions import transaction_lines
 from bench.truncate import truncate_lines
-from storage.kernels.select import select_kernel
+from storage.kernels.kernel_choice import select_kernel
 from tests.kafka.jars import java_command, missing_broker
 
 FIGURES_PAGE = Path(__file__).parents[1] / ".cache/bench.md"
@@ -256,7 +256,7 @@ def main() -> None:
             lines += ["", *lease_lines(chosen.runs)]
             lines += ["", *history_lines(32, chosen.runs)]
             lines += ["", *checker_lines(1_000_000, chosen.runs)]
-            lines += ["", *play_lines(180, chosen.runs)]
+            lines += ["", *simulate_lines(180, chosen.runs)]
             lines += ["", *landed_lines(2 * chosen.mib, chosen.runs)]
             lines += ["", *copy_lines(chosen.mib, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]

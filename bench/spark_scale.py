@@ -104,7 +104,7 @@ def plan(path: str, cores_count: int | None) -> dict[str, Any]:
     """
     from eoctl.spark.rows.source_options import splits_of, splits_text
     from recovery.export.plan import split_bytes_for
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import plan_places
 
     found: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def runs_of(path: str) -> Iterator[JoinedRun]:
     """Summarize the segments of a partition, one by one."""
     from recovery.summaries.partition import ReadPiece, join_pieces
     from recovery.summaries.segment import read_split
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import plan_places
 
     for split in plan_places(list_places([path]).places, 1 << 40):
@@ -165,7 +165,7 @@ def audit(path: str) -> dict[str, Any]:
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
     from recovery.summaries.codec import Shelf
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import plan_places
 
     places = list_places([path]).places
@@ -251,7 +251,7 @@ def make_indexed(root: Path, count: int) -> None:
 def sources(path: str, parts_count: int) -> dict[str, Any]:
     """Plan a query over batches, as Spark has it done."""
     from eoctl.spark.datasource import BatchesReader
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
 
     begun = cpu_s()
     places = list_places([path]).places
@@ -266,7 +266,7 @@ def sources(path: str, parts_count: int) -> dict[str, Any]:
 
 def cut_before(path: str, parts_count: int) -> dict[str, Any]:
     """Prove all cuts in one process."""
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import split_places
 
     places = list_places([path]).places

@@ -27,7 +27,7 @@ from tests.spark.cluster import running_cluster
 
 REFUSAL_BAR_S = 15.0
 SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-TOLD = ("session", "executors", "look", "first rows", "again")
+REPORTED = ("session", "executors", "look", "first rows", "again")
 
 
 def job(master: str, executors_count: int, path: str) -> dict[str, float]:
@@ -38,7 +38,7 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
     from eoctl.spark.executors import SparkUnavailableError, is_local, make_ready
     from eoctl.spark.session import defaults, home_environment, worker_environment
     from recovery.summaries.codec import Shelf
-    from storage.places.find import list_places
+    from storage.places.list_places import list_places
     from storage.places.splits import plan_places
 
     home = home_environment() if is_local(master) else {}
@@ -66,7 +66,7 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
         steps.append(time.perf_counter())
     session.stop()
     times = (end - begin for begin, end in pairwise(steps))
-    return dict(zip(TOLD, times, strict=True))
+    return dict(zip(REPORTED, times, strict=True))
 
 
 def run(
@@ -81,7 +81,7 @@ def run(
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def tell(name: str, runs: list[dict[str, float]]) -> None:
+def report(name: str, runs: list[dict[str, float]]) -> None:
     """Print the medians."""
     steps = ", ".join(f"{step} {median(each[step] for each in runs):.1f}" for step in runs[0])
     print(f"{name}: {steps} s", flush=True)
@@ -101,17 +101,17 @@ def main() -> None:
         log = root / "t-0"
         make_segment(log, total_bytes=1 << 20, size="16k")
         here = [run("local[2]", 0, log, dict(os.environ)) for _ in range(options.runs)]
-        tell("local[2]", here)
+        report("local[2]", here)
         with running_cluster(root) as cluster:
             there = [run(cluster.master, 2, log, cluster.environment) for _ in range(options.runs)]
-            tell("two workers", there)
+            report("two workers", there)
             venv.create(root / "bare", with_pip=False, symlinks=True)
             lacking = {"PYSPARK_PYTHON": str(root / "bare/bin/python")}
             refused = [
                 run(cluster.master, 2, log, cluster.environment | lacking)
                 for _ in range(options.runs)
             ]
-            tell(f"what executors lack is said after (bar {REFUSAL_BAR_S:.0f})", refused)
+            report(f"what executors lack is said after (bar {REFUSAL_BAR_S:.0f})", refused)
 
 
 if __name__ == "__main__":

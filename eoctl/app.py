@@ -1,4 +1,4 @@
-"""The Typer program: help, usage errors, and command lines that `eoctl.plain_calls` leaves to it.
+"""The Typer program: help, usage errors, and command lines that `eoctl.fast_parser` leaves to it.
 
 A command's module is imported only when the command line names that command.
 """
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 import typer
 from typer.exceptions import TyperException
 
-from eoctl.declared import NEEDED, parameters_of
+from eoctl.command_table import COMMANDS, GROUPS, module_of, wanted_command
 from eoctl.help.command import HELP_NAMES, HelpfulCommand, HelpfulGroup
 from eoctl.outcome import exit_status_of, with_kernel
+from eoctl.parameters import NEEDED, parameters_of
 from eoctl.shared_options import with_shared
-from eoctl.verbs import COMMANDS, GROUPS, module_of, wanted_command
 from storage.errors import EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from eoctl.declared import Parameter
+    from eoctl.parameters import Parameter
 
 EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
 
@@ -84,8 +84,8 @@ def _build_group(
         if name != wanted and not is_list_needed:
             continue
         function = functions[name]
-        told = (function.__doc__ or "").partition("\n")[0]
-        group.command(name, cls=HelpfulCommand, short_help=told)(
+        reported = (function.__doc__ or "").partition("\n")[0]
+        group.command(name, cls=HelpfulCommand, short_help=reported)(
             for_typer(function) if name == wanted else _placeholder
         )
     return group
@@ -131,7 +131,7 @@ def run_app(words: list[str], arguments: list[str]) -> NoReturn:
     try:
         sys.exit(build_app(words)(args=words, prog_name="eoctl", standalone_mode=False))
     except TyperException as exc:
-        sys.exit(_tell_usage(exc, words, arguments))
+        sys.exit(_report_usage(exc, words, arguments))
 
 
 def for_typer(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -160,10 +160,10 @@ def _for_signature(parameter: Parameter) -> inspect.Parameter:
     )
 
 
-def _tell_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
+def _report_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
     """Print what is wrong with a command line, or the help if there are no arguments."""
     from eoctl import output
-    from eoctl.help.wrong_calls import as_ours, asks_for_machine
+    from eoctl.help.usage_errors import as_ours, asks_for_machine
 
     if type(exc).__name__ == "NoArgsIsHelpError":
         output.write_stderr(exc.format_message())

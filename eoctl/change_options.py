@@ -10,9 +10,9 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eoctl.call import again
-from eoctl.declared import Parameter, parameters_of, with_parameters
+from eoctl.command_line import again
 from eoctl.options import AcceptLoss, Apply, BackupDir, BrokerIsStopped, NoBackup, SavePlan
+from eoctl.parameters import Parameter, parameters_of, with_parameters
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ class CsvTable:
         made = self._held_lines()
         if self._wanted is not None and self._wanted not in self.kinds and not self._is_over:
             there = ", ".join(self.kinds) or "nothing: there are no rows"
-            self._tell(UsageError(f"--table {self._wanted}: not among {there}"))
+            self._report(UsageError(f"--table {self._wanted}: not among {there}"))
         return _utf8(made)
 
     def _meet(self, kind: str, *, has_rows: bool) -> None:
@@ -104,9 +104,9 @@ class CsvTable:
             )
             if self._is_change:
                 self._wanted = next(iter(self.kinds))
-            self._tell(problem)
+            self._report(problem)
 
-    def _tell(self, problem: UsageError) -> None:
+    def _report(self, problem: UsageError) -> None:
         if not self._is_change:
             self._is_over = True
             raise problem
@@ -138,7 +138,7 @@ class CsvTable:
 
     def _line(self, cells: dict[str, Any]) -> str:
         if more := cells.keys() - {*self._columns}:
-            self._tell(
+            self._report(
                 UsageError(
                     f"--output csv: the header has no column {', '.join(sorted(more))}, which a"
                     " later row has",

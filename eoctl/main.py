@@ -1,7 +1,7 @@
 """The `eoctl` program, from its command line to its exit status.
 
 Typer takes longer to load than a small command takes to run. It is loaded for wrong command lines,
-for others that `eoctl.plain_calls` cannot judge, and for help that was not saved. Modules that the
+for others that `eoctl.fast_parser` cannot judge, and for help that was not saved. Modules that the
 saved help does not need are imported later.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from eoctl.help.saved import saved_help
+from eoctl.help.saved_pages import saved_help
 from eoctl.interrupt import EXIT_INTERRUPTED, say_interrupted
 
 TYPE_CHECKING = False  # as in `typing`, without importing it
@@ -57,17 +57,17 @@ def _run(words: list[str], arguments: list[str]) -> NoReturn:
         words: the command line after `eoctl help` was translated.
         arguments: the command line as the user gave it.
     """
-    from eoctl import call, output
+    from eoctl import command_line, output
     from eoctl.outcome import exit_status_of
 
     # numpy would start a thread for each processor, for linear algebra that eoctl does not use: 0.1
     # s.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    call.keep(arguments)
+    command_line.keep(arguments)
     output.open_missing_streams()
     if os.environ.get(COMPLETION_VARIABLE) or _is_about_completion(arguments):
         sys.exit(exit_status_of(lambda: _complete(arguments)))
-    from eoctl.plain_calls import plain_command
+    from eoctl.fast_parser import plain_command
 
     if (command := plain_command(words)) is not None:
         sys.exit(exit_status_of(command))

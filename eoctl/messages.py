@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.columns import printable, time_text
-from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored, screen_size
+from eoctl.console.columns import printable, time_text
+from eoctl.console.style import BAD, DOUBTFUL, HEADING, is_colored, screen_size
 from eoctl.output import (
     OutputFormat,
     draws_tables,
     emit,
+    inspect,
     line,
-    look,
     message,
     write_drawn,
 )
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 def is_for_people(output: OutputFormat) -> bool:
     """Return whether the answer comes before the rows: not in a pipe, nor with `--columns`."""
-    asked = look()
+    asked = inspect()
     return (
         output is OutputFormat.TEXT and draws_tables() and not asked.columns and not asked.has_all
     )
@@ -70,12 +70,12 @@ def answer_width(output: OutputFormat) -> int:
     return screen_size()[0] if is_for_people(output) else WIDE
 
 
-def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
+def report_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     """Write the answer: on a terminal with the rows, else on stderr, where logs keep it."""
     lines = map(_as_line, said)
     if is_for_people(output):
         width = answer_width(output)
-        tell(part for each in lines for part in broken(each, width))
+        report(part for each in lines for part in broken(each, width))
         return
     for each in lines:
         if each.text:
@@ -91,9 +91,9 @@ def broken(text: Line, width: int) -> Iterator[Line]:
         yield from wrapped(text, width, LABEL_WIDTH)
 
 
-def tell(lines: Iterable[Line]) -> None:
+def report(lines: Iterable[Line]) -> None:
     """Write lines, with a style for the first word of each if colours are on."""
-    has_colors = is_colored(look().color)
+    has_colors = is_colored(inspect().color)
     for text, style in lines:
         shown = printable(text)
         if has_colors and style:
@@ -102,9 +102,9 @@ def tell(lines: Iterable[Line]) -> None:
         write_drawn(f"{shown}\n")
 
 
-def tell_first(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
+def report_first(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     """Write the answer before the rows."""
-    tell_answer(said, output)
+    report_answer(said, output)
     if is_for_people(output):
         line("")
 
@@ -189,7 +189,7 @@ def listing(names: Sequence[str], noun: str) -> str:
 def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
     """Write two times with the date once and the zone at the end: `2026-11-21 02:58 UTC`."""
     until = len("2026-11-21T02:58") if is_short else len("2026-11-21T02:58:06")
-    first, last = (time_text(each, is_utc=look().is_utc) for each in (first_ms, last_ms))
+    first, last = (time_text(each, is_utc=inspect().is_utc) for each in (first_ms, last_ms))
     zone = last[ZONE_POS:]
     if first[ZONE_POS:] != zone or not zone:  # daylight saving began or ended, or it is no time
         return first if first == last else f"{first}..{last}"
@@ -215,13 +215,13 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 # -- sentences that several commands print about the data they read
 
 
-MAX_TOLD_COUNT = 10  # of a partition, or of a kind
+MAX_REPORTED_COUNT = 10  # of a partition, or of a kind
 
 
 def first_of(sentences: Sequence[str], what: str, count: int | None = None) -> list[str]:
     """Return the first sentences, and the number of further `what`. `count` is the total."""
-    more = (len(sentences) if count is None else count) - MAX_TOLD_COUNT
-    return [*sentences[:MAX_TOLD_COUNT], *([f"and {more} more {what}"] if more > 0 else [])]
+    more = (len(sentences) if count is None else count) - MAX_REPORTED_COUNT
+    return [*sentences[:MAX_REPORTED_COUNT], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def notes_in_use(log_dirs: Iterable[LogDir]) -> list[str]:

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.clock import parse_time_ms
-from eoctl.declared import (
+from eoctl.output import OutputFormat
+from eoctl.parameters import (
     advanced_option,
     argument,
     option,
@@ -15,7 +16,6 @@ from eoctl.declared import (
     records_option,
     safety_option,
 )
-from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
 from storage.limits import INT32_MAX

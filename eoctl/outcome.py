@@ -35,7 +35,7 @@ def with_kernel(function: Callable[..., int | None]) -> Callable[..., int | None
 def _check_kernel() -> None:
     """Refuse if the required kernel is not available, even if no kernel would be used."""
     if os.environ.get("EOCTL_KERNEL"):
-        from storage.kernels.select import select_kernel
+        from storage.kernels.kernel_choice import select_kernel
 
         select_kernel()
 
@@ -62,7 +62,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         return EXIT_INTERRUPTED
     except EoctlError as exc:
         _flush_quietly(output.finish)
-        return _tell_errors(exc)
+        return _report_errors(exc)
     except OSError as exc:
         _flush_quietly(output.finish)
         output.error(AccessError(exc))
@@ -83,7 +83,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
     return status
 
 
-def _tell_errors(last: EoctlError) -> int:
+def _report_errors(last: EoctlError) -> int:
     """Report an error, and the error before it if the data could not be written.
 
     A failed write does not hide the command's own error. The exit status is that error's.

@@ -18,8 +18,8 @@ from errno import ENOENT
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
-from eoctl.face.columns import TerminalText, find_column, plain_line, printable
-from eoctl.face.style import Look, is_colored, screen_size
+from eoctl.console.columns import TerminalText, find_column, plain_line, printable
+from eoctl.console.style import Inspection, is_colored, screen_size
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -34,8 +34,8 @@ from storage.value_pieces import base64_pieces, is_large, is_utf8, json_pieces, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from eoctl.console.pager import Screen
     from eoctl.csv_table import CsvTable
-    from eoctl.face.pager import Screen
 
 
 # -- lines in very large numbers, written some hundred at a time
@@ -122,7 +122,7 @@ class Report(NamedTuple):
 
     Attributes:
         kind: the kind of a row ("partition", "segment"), in every jsonl object.
-        columns: names for programs, which also select the meaning (`eoctl.face.columns`). Some
+        columns: names for programs, which also select the meaning (`eoctl.console.columns`). Some
             columns answer, see `Columns`. In a plain tuple all do.
         rows: a value per column, None if unknown.
         notes: sentences for people, on stderr after the rows.
@@ -150,7 +150,7 @@ class _Mode:
 
     machine = False
     is_table: bool | None = None
-    look = Look()
+    inspect = Inspection()
     turner: _JsonArray | CsvTable | None = None
     terminal: TerminalText | None = None
     screen: Screen | None = None
@@ -193,32 +193,32 @@ class _JsonArray:
         return b"\n]\n" if self._has_begun else b"[]\n"
 
 
-def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
+def begin(output: OutputFormat | None, inspect: Inspection) -> OutputFormat:
     """Begin a command, and return the format it has to write: TEXT, JSONL or MSGPACK.
 
     Args:
         output: None is a table on a terminal, else text.
-        look: how tables are drawn, and the wanted columns.
+        inspect: how tables are drawn, and the wanted columns.
     """
     if output is None:
         output = OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.TEXT
     _Mode.is_table = output is OutputFormat.TABLE
-    _Mode.look = look
+    _Mode.inspect = inspect
     _Mode.turner = _JsonArray() if output is OutputFormat.JSON else None
     if output is OutputFormat.CSV:
         from eoctl.csv_table import CsvTable
 
         line_end = "\n" if sys.stdout.isatty() else "\r\n"
-        _Mode.turner = CsvTable(look.table, is_change=look.is_change, line_end=line_end)
-    elif look.table is not None:
+        _Mode.turner = CsvTable(inspect.table, is_change=inspect.is_change, line_end=line_end)
+    elif inspect.table is not None:
         raise UsageError("--table names rows of --output csv", next_step="--output csv")
-    _Mode.absent, _Mode.seen = look.columns, ()
+    _Mode.absent, _Mode.seen = inspect.columns, ()
     _Mode.screen = _Mode.terminal = None
     if sys.stdout.isatty():
         is_json = output in (OutputFormat.JSON, OutputFormat.JSONL)
         _Mode.terminal = TerminalText(is_json=is_json)
-    if look.has_pager and sys.stdout.isatty():
-        from eoctl.face.pager import new_screen
+    if inspect.has_pager and sys.stdout.isatty():
+        from eoctl.console.pager import new_screen
 
         _Mode.screen = new_screen(screen_size()[1])
     if output is OutputFormat.TABLE:
@@ -257,14 +257,14 @@ def finish() -> None:
         raise UsageError(f"--columns {','.join(absent)}: not among {there}")
 
 
-def tell_utc() -> None:
+def format_utc() -> None:
     """Show times in UTC from now on, because the text made here is read elsewhere."""
-    _Mode.look = _Mode.look._replace(is_utc=True)
+    _Mode.inspect = _Mode.inspect._replace(is_utc=True)
 
 
-def look() -> Look:
+def inspect() -> Inspection:
     """Return how the reports of this command are shown."""
-    return _Mode.look
+    return _Mode.inspect
 
 
 def is_paged() -> bool:
@@ -500,7 +500,7 @@ def write_stderr(text: str, *, is_dim: bool = False) -> None:
     stream, data = sys.stderr.buffer, _utf8(text) + b"\n"
     if not text.isprintable() and sys.stderr.isatty():
         data = TerminalText(is_json=_Mode.machine).shown(data, is_end=True)
-    if is_dim and is_colored(_Mode.look.color):
+    if is_dim and is_colored(_Mode.inspect.color):
         data = b"\x1b[2m" + data.removesuffix(b"\n") + b"\x1b[0m\n"
     try:
         if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
@@ -626,7 +626,7 @@ def row_writer(
     `put_line` writes a line, by default `line`.
     """
     put = _json_or_msgpack(output, put_line or line)
-    if not _Mode.look.columns:
+    if not _Mode.inspect.columns:
         return put
 
     def put_chosen(row: Mapping[str, Any]) -> None:
@@ -679,7 +679,7 @@ def _json_or_msgpack(
 def chosen_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns that `--columns` selects, in its order, or all without it."""
     _Mode.seen = tuple(dict.fromkeys((*_Mode.seen, *columns)))
-    wanted = _Mode.look.columns
+    wanted = _Mode.inspect.columns
     if not wanted:
         return list(columns)
     found = {each: find_column(each, columns) for each in wanted}
@@ -736,28 +736,28 @@ def _emit_plain(report: Report, *, is_long: bool) -> None:
 
 def _emit_table(report: Report) -> None:
     """Draw a table that fits, and name the columns left out in one line."""
-    from eoctl.face.table import draw
+    from eoctl.console.table import draw
 
     wanted = chosen_columns(report.columns)
     if not wanted:
         return
-    look, width = _Mode.look, screen_size()[0]
+    inspect, width = _Mode.inspect, screen_size()[0]
     columns = report.columns if isinstance(report.columns, Columns) else Columns(report.columns)
     # All columns that `--columns` names are answers.
-    answers = wanted if look.columns else columns.answers
+    answers = wanted if inspect.columns else columns.answers
     places = [report.columns.index(name) for name in wanted]
     rows = [[row[place] for place in places] for row in report.rows]
     if not rows:
         line(f"no {columns.noun or report.kind.replace('_', ' ').replace('-', ' ')}")
         return
-    is_whole = columns.is_whole or look.has_all or bool(look.columns)
-    drawn = draw(wanted, rows, answers=answers, width=width, look=look, is_whole=is_whole)
+    is_whole = columns.is_whole or inspect.has_all or bool(inspect.columns)
+    drawn = draw(wanted, rows, answers=answers, width=width, inspect=inspect, is_whole=is_whole)
     write_drawn(drawn.text)
     if drawn.left_out:
         count, names = len(drawn.left_out), ", ".join(drawn.left_out)
-        told = f"not shown: {names}; --wide shows them"
+        reported = f"not shown: {names}; --wide shows them"
         more = f"{count} more column{'s' if count > 1 else ''} not shown; --wide shows them"
-        message(told if len(told) <= width else more)
+        message(reported if len(reported) <= width else more)
 
 
 def discard_stdout() -> None:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from eoctl import output
-from eoctl.face.columns import duration_text, printable, size_text
-from eoctl.face.style import screen_size
+from eoctl.console.columns import duration_text, printable, size_text
+from eoctl.console.style import screen_size
 from storage.errors import EoctlError
 from storage.files import positioned_file
 
@@ -86,7 +86,7 @@ class Progress:
         self.done_bytes += count_bytes
         _Meter.draw()
 
-    def tell(self, label: str) -> None:
+    def report(self, label: str) -> None:
         """Set a label for the current work, if it is no file that this process reads."""
         self.label = label
         _Meter.draw()
@@ -116,7 +116,7 @@ def _report_stall(path: str, seconds: float) -> None:
 
 def _report_kernel() -> None:
     """Report that the native kernel is missing, unless the user requires a kernel."""
-    from storage.kernels.select import KERNEL_VARIABLE, native_module
+    from storage.kernels.kernel_choice import KERNEL_VARIABLE, native_module
 
     if os.environ.get(KERNEL_VARIABLE) or native_module() is not None:
         return
@@ -271,27 +271,27 @@ class _Line:
         # Work counts as done after it is finished; its reads are known earlier.
         read_bytes = 0 if part.unit else self._read_bytes - part.read_before_bytes
         done = max(part.done_bytes, read_bytes if total is None else min(read_bytes, total))
-        told, bar = [], ""
+        reported, bar = [], ""
         if total:
             filled = min(done * BAR_WIDTH // total, BAR_WIDTH)
             bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
-            told.append(f"{min(100 * done // total, 100)}%")
-            told.append(f"{part.amount(done)} of {part.amount(total)} {part.unit}".rstrip())
+            reported.append(f"{min(100 * done // total, 100)}%")
+            reported.append(f"{part.amount(done)} of {part.amount(total)} {part.unit}".rstrip())
         elif done:
-            told.append(f"{part.amount(done)} {part.unit}".rstrip())
+            reported.append(f"{part.amount(done)} {part.unit}".rstrip())
         if done and seconds > MIN_RATE_SECONDS:
             rate = done / seconds
             if not part.unit or rate >= 1:
-                told.append(f"{part.amount(rate)}/s")
+                reported.append(f"{part.amount(rate)}/s")
             left = (total - done) / rate if total else 0
             if 1 <= left < SECONDS_MAX:
-                told.append(f"{duration_text(round(left) * 1000)} left")
+                reported.append(f"{duration_text(round(left) * 1000)} left")
         # The file and its directory, which is named after the partition.
         *around, name = self._path.split("/")[-2:]
         files = [""] if part.unit else ["/".join([*around, name]), "".join(around)]
         places = [part.label] if part.label else files
         for words in (*([each, bar] for each in places), [places[-1]], []):
-            line = "  ".join(filter(None, [part.what, *map(printable, words), *told]))
+            line = "  ".join(filter(None, [part.what, *map(printable, words), *reported]))
             if len(line) <= width:
                 return line
         return line[:width]

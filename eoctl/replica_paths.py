@@ -83,9 +83,9 @@ def require_one_topic(partitions: Sequence[Partition]) -> None:
         if topic_id is not None:
             known.setdefault(topic_id, each.path)
     if len(known) > 1:
-        told = ", ".join(f"{path}: {format_uuid(each)}" for each, path in known.items())
+        reported = ", ".join(f"{path}: {format_uuid(each)}" for each, path in known.items())
         raise RefusedError(
-            f"these are different topics of one name, by their topic ids ({told})",
+            f"these are different topics of one name, by their topic ids ({reported})",
             next_step="eoctl dump-segment DIR/partition.metadata   # of each",
         )
 
@@ -99,7 +99,7 @@ def moment_of(selected: Sequence[Selected], now: str | None) -> Now:
     )
 
 
-def told_of_use(partitions: Sequence[Partition]) -> Iterator[str]:
+def note_of_use(partitions: Sequence[Partition]) -> Iterator[str]:
     """Yield notes on running brokers and unfinished changes, which make a result doubtful."""
     for each in partitions:
         if each.stopped is StoppedState.LIVE:

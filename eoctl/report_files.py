@@ -9,7 +9,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
-from eoctl.face.columns import Kind, facts_of
+from eoctl.console.columns import Kind, facts_of
 from eoctl.libraries import REQUIREMENTS, install_call
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK_ROWS = 1 << 16  # in memory at a time
-# Columns whose type in a file differs from the type for people (`eoctl.face.columns`).
+# Columns whose type in a file differs from the type for people (`eoctl.console.columns`).
 TEXTS = frozenset({"broker", "other_broker", "check_id", "transactional_id"})
 NUMBERS = frozenset({"expected", "found"})
 TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import (
+from eoctl.console.style import Color, Inspection
+from eoctl.parameters import (
     Panel,
     Parameter,
     advanced_option,
@@ -22,7 +23,6 @@ from eoctl.declared import (
     parameters_of,
     with_parameters,
 )
-from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         shared = {name: kwargs.pop(name) for name in added}
         verb = function.__module__.rpartition(".")[2]
         names = [each.strip() for each in (shared.get("columns") or "").split(",") if each.strip()]
-        look = Look(
+        inspect = Inspection(
             columns=() if names == ["all"] else tuple(names),
             has_all=names == ["all"] or (shared["wide"] and not names),
             table=shared.get("table"),
@@ -114,7 +114,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
                 or any(kwargs.get(name) for name in UNPAGED_OPTIONS)
             ),
         )
-        chosen = output.begin(kwargs.get("output"), look)
+        chosen = output.begin(kwargs.get("output"), inspect)
         if "output" in kwargs:
             kwargs["output"] = chosen
         progress.start(is_wanted=not shared["no_progress"])

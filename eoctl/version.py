@@ -19,7 +19,7 @@ def print_version() -> None:
 
 def version_lines() -> list[str]:
     """Return the versions of eoctl, the kernel, Python and the libraries that process data."""
-    from storage.kernels.select import select_kernel
+    from storage.kernels.kernel_choice import select_kernel
 
     parts = []
     for name in LIBRARIES:

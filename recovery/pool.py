@@ -47,7 +47,7 @@ ATTEMPTS_COUNT = 2  # per value whose worker dies
 # process. With few values, a worker would keep values that an idle worker could take.
 MAX_AHEAD_COUNT = 8
 VALUES_PER_AHEAD = 64
-TELL_SECONDS = 0.2  # between two messages of a worker about its reads
+REPORT_SECONDS = 0.2  # between two messages of a worker about its reads
 # This process reads fewer bytes than this itself. Starting two workers costs 0.3 to 0.5 s, as much
 # as 300 small partitions (check, rebuild and repair of 300, with one process and with two).
 MIN_SHARED_BYTES = 256 << 20
@@ -221,7 +221,7 @@ class _Pool:
         self._lost_count: Counter[int] = Counter()  # per value
         self._numbers: dict[Worker, deque[int]] = {}  # of the values of a worker
         self._selector = selectors.DefaultSelector()
-        self._looked_at = time.monotonic()
+        self._inspected = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
@@ -237,8 +237,8 @@ class _Pool:
     def results(self) -> Iterator[tuple[int, Any]]:
         """Yield results as they arrive. Each worker continues before its result is yielded."""
         ready = self._selector.select(POLL_SECONDS)
-        if time.monotonic() - self._looked_at >= POLL_SECONDS:
-            self._look_at_others({key.data for key, _ in ready})
+        if time.monotonic() - self._inspected >= POLL_SECONDS:
+            self._inspect_others({key.data for key, _ in ready})
         for key, _ in ready:
             worker = key.data
             try:
@@ -246,7 +246,7 @@ class _Pool:
             except _LostError:
                 self._replace(worker)
                 continue
-            if isinstance(answer, ToldRead):
+            if isinstance(answer, ReportedRead):
                 continue
             is_right, value = answer
             if not is_right:
@@ -255,12 +255,12 @@ class _Pool:
             self._hand_out(worker)
             yield number, value
 
-    def _look_at_others(self, ready: set[Worker]) -> None:
-        self._looked_at = time.monotonic()
+    def _inspect_others(self, ready: set[Worker]) -> None:
+        self._inspected = time.monotonic()
         for worker, numbers in [*self._numbers.items()]:
             if worker not in ready:
                 try:
-                    worker.look_stalled(str(self._name_of(self._values[numbers[0]])))
+                    worker.inspect_stalled(str(self._name_of(self._values[numbers[0]])))
                 except _LostError:
                     self._replace(worker)
 
@@ -310,8 +310,8 @@ def _work(
             answer: tuple[bool, Any] = (True, function(values[number]))
         except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
             answer = (False, _sendable(exc))
-        if isinstance(watcher := positioned_file.current_watcher(), _Teller):
-            watcher.tell()
+        if isinstance(watcher := positioned_file.current_watcher(), _Reporter):
+            watcher.report()
         with suppress(OSError):  # nobody waits for this worker: handled above
             connection.send(answer)
 
@@ -488,7 +488,7 @@ class Worker:
         self.process = context.Process(
             target=_begin, args=(work, arguments, theirs, dict(os.environ)), daemon=True
         )
-        self._heard_at = self._looked_at = time.monotonic()
+        self._heard_at = self._inspected = time.monotonic()
         self._is_reported = self._was_stopped = False
         try:
             with suppress(ConnectionError, EOFError):  # died at once: `take` handles it
@@ -509,11 +509,11 @@ class Worker:
 
     def receive(self, name: str) -> Any:
         """Return the next value that is not a message about reads. Raises _LostError."""
-        self._heard_at = self._looked_at = time.monotonic()
+        self._heard_at = self._inspected = time.monotonic()
         while True:
             if not self._has_more():
-                self.look_stalled(name)
-            elif not isinstance(value := self.take(), ToldRead):
+                self.inspect_stalled(name)
+            elif not isinstance(value := self.take(), ReportedRead):
                 return value
 
     def _has_more(self) -> bool:
@@ -531,18 +531,18 @@ class Worker:
         self._heard_at = time.monotonic()
         self._is_reported = False
         if (
-            isinstance(value, ToldRead)
+            isinstance(value, ReportedRead)
             and (watcher := positioned_file.current_watcher()) is not None
         ):
             watcher.read_elsewhere(value.path, value.read_bytes)
         return value
 
-    def look_stalled(self, name: str) -> None:
+    def inspect_stalled(self, name: str) -> None:
         """Report once that the worker makes no progress. Raise _LostError if it was stopped."""
         now = time.monotonic()
-        if now - self._looked_at > 5 * POLL_SECONDS:  # this process itself was stopped (Ctrl-Z)
+        if now - self._inspected > 5 * POLL_SECONDS:  # this process itself was stopped (Ctrl-Z)
             self._heard_at = now
-        self._looked_at = now
+        self._inspected = now
         seconds = now - self._heard_at
         if seconds < STALL_SECONDS:
             return
@@ -589,35 +589,35 @@ def stop_all(workers: Iterable[Worker]) -> None:
                 process._children.discard(each.process)  # type: ignore[attr-defined] # noqa: SLF001
 
 
-class ToldRead(NamedTuple):
+class ReportedRead(NamedTuple):
     """The bytes of a log that a worker has read since its last message."""
 
     path: str
     read_bytes: int
 
 
-class _Teller:
+class _Reporter:
     """A watcher of a worker's reads. Sends them to the process that waits for the worker."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._count = positioned_file.LogCount()
         self._path = ""
-        self._told_bytes = 0
-        self._told_at = time.monotonic()
+        self._reported_bytes = 0
+        self._reported_at = time.monotonic()
 
     def read(self, path: str, pos: int, count: int) -> None:
         self._count.read(path, pos, count)
         self._path = path
-        if time.monotonic() - self._told_at >= TELL_SECONDS:
-            self.tell()
+        if time.monotonic() - self._reported_at >= REPORT_SECONDS:
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Send the number of bytes read since the last message."""
-        self._told_at = time.monotonic()
-        told, self._told_bytes = self._told_bytes, self._count.count_bytes
+        self._reported_at = time.monotonic()
+        reported, self._reported_bytes = self._reported_bytes, self._count.count_bytes
         with suppress(OSError):  # the reader may have left
-            self._connection.send(ToldRead(self._path, self._told_bytes - told))
+            self._connection.send(ReportedRead(self._path, self._reported_bytes - reported))
 
     def read_elsewhere(self, path: str, count: int) -> None:
         """Do nothing: a worker has no workers."""
@@ -686,7 +686,7 @@ def _begin(
     # The server has the environment of the moment when it started.
     os.environ.clear()
     os.environ.update(environment)
-    positioned_file.watch(_Teller(connection))
+    positioned_file.watch(_Reporter(connection))
     work(*arguments, connection)
 
 

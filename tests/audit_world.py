@@ -145,7 +145,7 @@ class Log:
         return {**self.ledger, "open_transactions": len(self.open)}
 
 
-class World:
+class Context:
     """Several partitions; `torn` has (producer id, why, names of partitions where it is open)."""
 
     def __init__(self, seed: int, steps: int = 60) -> None:

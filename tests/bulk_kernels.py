@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+from storage.kernels.kernel_choice import KERNEL_VARIABLE, KernelName, native_module
 from storage.kernels.native_kernel import scan_window
-from storage.kernels.select import KERNEL_VARIABLE, KernelName, native_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from recovery.transactions import unknown_ends
-from storage.kernels.select import native_module
+from storage.kernels.kernel_choice import native_module
 from tests.drawn import examples, outside_share, seed_of_this_run
 from tests.kafka import jars
 from tests.kafka.metadata_shell import missing_shell

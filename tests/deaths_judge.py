@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ACKNOWLEDGED = {"one": "zaxb", "two": "za", "two-unclean": "za"}
 
 
-class Course(NamedTuple):
+class Scenario(NamedTuple):
     """How an order ended for a topic; numbers of starts, `NEVER` for what did not come."""
 
     leader: int
@@ -42,7 +42,7 @@ def advice_of(root: Path, death: str, order: Order | None = None) -> Advice:
     )
 
 
-def expected(each: Advised, advice: Advice, order: Order) -> set[Course]:
+def expected(each: Advised, advice: Advice, order: Order) -> set[Scenario]:
     """All courses that an order may take."""
     wanted = None if order.asked_after is None else order.brokers[order.asked_after - 1]
     setting = advice.plan.setting
@@ -51,21 +51,21 @@ def expected(each: Advised, advice: Advice, order: Order) -> set[Course]:
     def at(step: int) -> int:
         return step if step in (0, NEVER) else max(step, together)
 
-    played = outcomes(each.case._replace(wanted=wanted), order.brokers, setting, together)
-    return {Course(found.leader, at(found.step), at(found.write_step)) for found in played}
+    simulated = outcomes(each.case._replace(wanted=wanted), order.brokers, setting, together)
+    return {Scenario(found.leader, at(found.step), at(found.write_step)) for found in simulated}
 
 
-def course_of(seen: Iterable[Seen], *, is_led: bool) -> Course:
+def scenario_of(seen: Iterable[Seen], *, is_led: bool) -> Scenario:
     """The course that it took. `is_led`: before any start; then `x` was accepted, or refused."""
-    course = Course(-1, NEVER, NEVER)
+    scenario = Scenario(-1, NEVER, NEVER)
     for each in seen:
-        if each.leader >= 0 and course.leader < 0:
-            course = course._replace(leader=each.leader, step=0 if is_led else each.step)
+        if each.leader >= 0 and scenario.leader < 0:
+            scenario = scenario._replace(leader=each.leader, step=0 if is_led else each.step)
         if is_led and "x0" in (each.values or ()):
-            course = course._replace(write_step=0)
+            scenario = scenario._replace(write_step=0)
         elif each.refusal == "":
-            course = course._replace(write_step=min(course.write_step, each.step))
-    return course
+            scenario = scenario._replace(write_step=min(scenario.write_step, each.step))
+    return scenario
 
 
 def values_in(root: Path, broker: int, topic: str) -> list[str]:
@@ -88,12 +88,12 @@ def judge(root: Path, death: str, order: Order, answers: Sequence[Seen]) -> None
     for each in advice.partitions:
         topic = each.key.topic
         seen = [found for found in answers if found.topic == topic]
-        courses = expected(each, advice, order)
-        course = course_of(seen, is_led=death == ONE)
-        assert course in courses, (death, order, topic, course, courses)
-        if course.leader < 0:
+        scenarios = expected(each, advice, order)
+        scenario = scenario_of(seen, is_led=death == ONE)
+        assert scenario in scenarios, (death, order, topic, scenario, scenarios)
+        if scenario.leader < 0:
             continue
-        lost, price = lost_values(root, seen), each.costs[course.leader].price
+        lost, price = lost_values(root, seen), each.costs[scenario.leader].price
         assert not price.is_unknown
         assert price.offsets_count == len(lost), (death, order, topic, lost)
         acknowledged = [value for value in lost if value[0] in ACKNOWLEDGED[topic]]

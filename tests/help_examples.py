@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from eoctl.command_table import COMMANDS
 from eoctl.help.examples import EXAMPLES
-from eoctl.verbs import COMMANDS
 
 MAN_DIR = Path(__file__).parent.parent / "man"
 _BEGIN = '.\\" The examples of the help, written by `python -m tests.help_examples`.\n'

@@ -16,8 +16,8 @@ from typer.main import get_command
 
 from eoctl import shared_options
 from eoctl.app import build_app
+from eoctl.command_table import COMMANDS, module_of
 from eoctl.help.command import rows_of
-from eoctl.verbs import COMMANDS, module_of
 from tests.help_examples import MAN_DIR
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _place_in_form(lines: list[str], call: str) -> int:
     return place
 
 
-def _item(option: str, told: str) -> str:
-    return f".It {' , '.join(map(_name, option.split(', ')))}\n{''.join(_sentences(told))}"
+def _item(option: str, reported: str) -> str:
+    return f".It {' , '.join(map(_name, option.split(', ')))}\n{''.join(_sentences(reported))}"
 
 
 def _name(name: str) -> str:
@@ -137,9 +137,9 @@ def _name(name: str) -> str:
     return f"Fl {flag[1:]} Ar {_escaped(value)}" if value else f"Fl {flag[1:]}"
 
 
-def _sentences(told: str) -> Iterator[str]:
+def _sentences(reported: str) -> Iterator[str]:
     """Give a line for each sentence, and the default as one."""
-    for part in re.split(r"(?<=[.;]) (?=[A-Z\[])|(?<=\]) (?=\[)", told):
+    for part in re.split(r"(?<=[.;]) (?=[A-Z\[])|(?<=\]) (?=\[)", reported):
         line = _escaped(part)
         yield f"\\&{line}\n" if line.startswith((".", "'")) else f"{line}\n"
 

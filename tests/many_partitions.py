@@ -9,7 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from recovery.rebuild.derive import RebuildSettings
-from recovery.rebuild.many import RebuildJob, rebuild_one
+from recovery.rebuild.partitions import RebuildJob, rebuild_one
 from storage.dirs.discovery import select_partition
 from storage.file_names import (
     HIGH_WATERMARK_NAME,
@@ -56,10 +56,10 @@ def multiply_partition(log_dir: Path, count: int, topic: str = TOPIC) -> None:
         (offset,) = (each.offset for each in entries if each.topic == topic)
         entries += (OffsetCheckpointEntry(topic, number, offset) for number in numbers)
         path.write_bytes(encode_offset_checkpoint(entries))
-    _tell_cluster(log_dir, first, numbers)
+    _report_cluster(log_dir, first, numbers)
 
 
-def _tell_cluster(log_dir: Path, first: Path, numbers: Sequence[int]) -> None:
+def _report_cluster(log_dir: Path, first: Path, numbers: Sequence[int]) -> None:
     """Append a PartitionRecord for each, and derive the files of the metadata log anew."""
     directory = log_dir / f"{METADATA_TOPIC}-0"
     meta = parse_meta_properties((log_dir / META_PROPERTIES_NAME).read_bytes())

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import Split
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class Group:
         self.bootstrap = bootstrap
         self.versions = dict(zip(APIS, versions, strict=True))
         self.name = name
-        self.told: list[tuple[Any, ...]] = []
+        self.reported: list[tuple[Any, ...]] = []
         self._names: dict[str, str] = {}
         self._members: list[Member] = []
 
@@ -68,9 +68,9 @@ class Group:
         """Who has an id."""
         return self._names.get(member_id, member_id)
 
-    def tell(self, who: str, what: str, code: int, *more: object) -> None:
+    def report(self, who: str, what: str, code: int, *more: object) -> None:
         """Note an answer."""
-        self.told.append((who, what, ErrorCode(code).name, *more))
+        self.reported.append((who, what, ErrorCode(code).name, *more))
 
     def describe(self) -> None:
         """Note what others are told of it."""
@@ -80,7 +80,7 @@ class Group:
             (self.named(each["memberId"]), each["groupInstanceId"], each["memberAssignment"])
             for each in found["members"]
         )
-        self.told.append(("described", found["groupState"], found["protocolData"], members))
+        self.reported.append(("described", found["groupState"], found["protocolData"], members))
 
 
 class Member:
@@ -129,7 +129,7 @@ class Member:
         for each in found["members"]:  # an older member has no id before it has joined
             self.group.meet(each["memberId"], each["metadata"].decode())
         members = sorted((each.get("groupInstanceId") or named(each["memberId"]), each["metadata"]) for each in found["members"])  # fmt: skip
-        self.group.tell(
+        self.group.report(
             self.name, "join", found["errorCode"], found["generationId"], found["protocolName"],
             named(found["leader"]), found.get("skipAssignment"), members,
         )  # fmt: skip
@@ -157,7 +157,7 @@ class Member:
     def synced(self) -> None:
         """Wait for the answer."""
         found = self._receive(SYNC)
-        self.group.tell(self.name, "sync", found["errorCode"], found["assignment"])
+        self.group.report(self.name, "sync", found["errorCode"], found["assignment"])
 
     def heartbeat(self) -> int:
         """Send one, and note nothing."""
@@ -166,7 +166,7 @@ class Member:
 
     def beats(self) -> None:
         """Note what a heartbeat is answered."""
-        self.group.tell(self.name, "heartbeat", self.heartbeat())
+        self.group.report(self.name, "heartbeat", self.heartbeat())
 
     def beat_until_called(self, *others: Member) -> None:
         """Send heartbeats until it is told something else than that all is well."""
@@ -176,7 +176,7 @@ class Member:
             for each in others:
                 each.heartbeat()
             time.sleep(PAUSE_S)
-        self.group.tell(self.name, "heartbeat", code)
+        self.group.report(self.name, "heartbeat", code)
 
     def commits(self, generation: int | None = None) -> None:
         """Note what a commit is answered."""
@@ -187,7 +187,7 @@ class Member:
             "topics": [{"name": TOPIC, "partitions": offsets}],
         })  # fmt: skip
         (topic,) = self._receive(COMMIT)["topics"]
-        self.group.tell(self.name, "commit", topic["partitions"][0]["errorCode"])
+        self.group.report(self.name, "commit", topic["partitions"][0]["errorCode"])
 
     def leaves(self, member_id: str | None = None) -> None:
         """Note what leaving is answered."""
@@ -195,7 +195,7 @@ class Member:
         is_one = self.group.versions[LEAVE] < MEMBERS_SINCE
         self._send(LEAVE, {"memberId": one["memberId"]} if is_one else {"members": [one]})
         found = self._receive(LEAVE)
-        self.group.tell(self.name, "leave", found["errorCode"], [each["errorCode"] for each in found.get("members", ())])  # fmt: skip
+        self.group.report(self.name, "leave", found["errorCode"], [each["errorCode"] for each in found.get("members", ())])  # fmt: skip
 
 
 def settle(leader: Member, *others: Member) -> None:

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.face.columns import Kind, facts_of
+from eoctl.console.columns import Kind, facts_of
 from recovery.audit.reports import REPORTS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SAVED = Path(__file__).parents[1] / "docs" / "rows.schema.json"
 # The rows of a command by their `kind`: where the class or the columns are. "*": each row says
 # itself what it is.
 APPENDED = {
-    "step": "eoctl.changing:STEP_COLUMNS",
+    "step": "eoctl.plan_actions:STEP_COLUMNS",
     "file": "storage.writing.partition_store:FileChange",
 }
 ROWS: dict[str, dict[str, str]] = {
@@ -36,8 +36,8 @@ ROWS: dict[str, dict[str, str]] = {
         "reclaimable": "recovery.checks.log_dirs.reclaim:Reclaimable",
     },
     "describe": {
-        "partition": "recovery.look.describe:PartitionDescription",
-        "segment": "recovery.look.describe:SegmentSummary",
+        "partition": "recovery.inspect.describe:PartitionDescription",
+        "segment": "recovery.inspect.describe:SegmentSummary",
     },
     "loss": {
         "*": "recovery.loss.rows:LossRow",
@@ -51,8 +51,8 @@ ROWS: dict[str, dict[str, str]] = {
         "transaction_stats": "eoctl.commands.txn.reports:STATS_COLUMNS",
         "coordinator_stats": "eoctl.commands.txn.reports:COORDINATOR_COLUMNS",
     },
-    "groups-list": {"group": "eoctl.commands.groups.look:GroupRow"},
-    "groups-describe": {"committed_offset": "eoctl.commands.groups.look:OffsetRow"},
+    "groups-list": {"group": "eoctl.commands.groups.inspect_groups:GroupRow"},
+    "groups-describe": {"committed_offset": "eoctl.commands.groups.inspect_groups:OffsetRow"},
     "start-order": {
         "order": "eoctl.commands.start_order:OrderRow",
         "step": "eoctl.commands.start_order:StepRow",
@@ -60,9 +60,9 @@ ROWS: dict[str, dict[str, str]] = {
         "choice": "eoctl.commands.start_order:LeaderRow",
     },
     "replicas-compare": {
-        "replica": "eoctl.commands.shared.copies:ReplicaRow",
-        "comparison": "eoctl.commands.shared.copies:ComparisonRow",
-        "recommendation": "eoctl.commands.shared.copies:RecommendationRow",
+        "replica": "eoctl.commands.shared.replica_rows:ReplicaRow",
+        "comparison": "eoctl.commands.shared.replica_rows:ComparisonRow",
+        "recommendation": "eoctl.commands.shared.replica_rows:RecommendationRow",
     },
     "metadata": {
         "cluster": "eoctl.commands.shared.cluster_rows:ClusterRow",
@@ -74,16 +74,16 @@ ROWS: dict[str, dict[str, str]] = {
         "feature": "eoctl.commands.shared.cluster_rows:FeatureRow",
     },
     "export": {"export": "recovery.export.run:ExportSummary"},
-    "locate": {"location": "recovery.look.locate:Location"},
+    "locate": {"location": "recovery.inspect.locate:Location"},
     "recover-state": {"producer": "eoctl.commands.recover_state:ProducerRow"},
     "rebuild": {"derived_file": "eoctl.commands.rebuild:DerivedFileRow"},
     "truncate": {
         "truncation": "eoctl.commands.truncate:TruncationReport",
-        "step": "eoctl.changing:STEP_COLUMNS",
+        "step": "eoctl.plan_actions:STEP_COLUMNS",
     },
     "repair": {
         "repair": "eoctl.commands.repair:RepairReport",
-        "step": "eoctl.changing:STEP_COLUMNS",
+        "step": "eoctl.plan_actions:STEP_COLUMNS",
     },
     "metadata-history": {
         "span": "eoctl.commands.metadata:SpanRow",
@@ -102,15 +102,15 @@ ROWS: dict[str, dict[str, str]] = {
     "copy": {"copy": "eoctl.commands.copy:CopyReport", **APPENDED},
     "produce": {"append": "eoctl.commands.produce:ProduceReport", **APPENDED},
     "groups-export": {"group_offset": "eoctl.commands.groups.export:ExportedOffset"},
-    "init": {"topic": "eoctl.commands.init:TopicRow", "step": "eoctl.changing:STEP_COLUMNS"},
+    "init": {"topic": "eoctl.commands.init:TopicRow", "step": "eoctl.plan_actions:STEP_COLUMNS"},
     "adopt": {
         "adopted": "eoctl.commands.adopt:AdoptedRow",
-        "step": "eoctl.changing:STEP_COLUMNS",
+        "step": "eoctl.plan_actions:STEP_COLUMNS",
     },
     "journal-list": {"journal": "eoctl.commands.journal:LIST_COLUMNS"},
-    "sim-scripts": {"script": "eoctl.lab.sim.play:ScriptRow"},
-    "sim-init": {"node": "eoctl.lab.sim.play:NodeRow"},
-    "sim-run": {"event": "eoctl.lab.sim.play:EventRow"},
+    "sim-scripts": {"script": "eoctl.lab.sim.simulate:ScriptRow"},
+    "sim-init": {"node": "eoctl.lab.sim.simulate:NodeRow"},
+    "sim-run": {"event": "eoctl.lab.sim.simulate:EventRow"},
     "sim-table": {"guarantee": "eoctl.lab.sim.guarantees:GuaranteeRow"},
     "bench": {
         "cell": "eoctl.lab.bench.tables:CellRow",

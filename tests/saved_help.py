@@ -1,4 +1,4 @@
-"""The pages of `eoctl.help.saved`: `python -m tests.saved_help` writes them."""
+"""The pages of `eoctl.help.saved_pages`: `python -m tests.saved_help` writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from eoctl.app import run_app
 from eoctl.help.examples import EXAMPLES
-from eoctl.help.saved import FULL_COLUMNS, PAGES, page_of
+from eoctl.help.saved_pages import FULL_COLUMNS, PAGES, page_of
 
 CALLS = [call.split() for call in EXAMPLES]  # all there are
 

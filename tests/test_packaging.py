@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 from eoctl import __version__
-from eoctl.libraries import REQUIREMENTS as REQUIREMENTS_TOLD
+from eoctl.libraries import REQUIREMENTS as REQUIREMENTS_REPORTED
 from eoctl.libraries import install_call, kernel_call
 
 ROOT = Path(__file__).parents[1]
@@ -155,7 +155,7 @@ def test_the_environment_has_the_pinned_versions() -> None:
 
 def test_what_an_error_tells_to_install_is_what_the_extras_ask_for() -> None:
     asked = [*EXTRAS["spark"], *EXTRAS["parquet"], *EXTRAS["bench"], *EXTRAS["test"]]
-    assert {*REQUIREMENTS_TOLD.values()} <= {*asked}
+    assert {*REQUIREMENTS_REPORTED.values()} <= {*asked}
 
 
 @pytest.mark.parametrize("has_pip", [True, False])
@@ -164,10 +164,10 @@ def test_a_library_is_installed_where_this_program_looks_for_it(
 ) -> None:
     """A `pip` of the PATH belongs to another Python; an environment of uv has none."""
     monkeypatch.setattr("eoctl.libraries.find_spec", lambda _: has_pip or None)
-    told = shlex.split(install_call("a>=1,<2", "b[c]"))
+    reported = shlex.split(install_call("a>=1,<2", "b[c]"))
     pip = [sys.executable, "-m", "pip", "install"]
     uv = ["uv", "pip", "install", "--python", sys.executable]
-    assert told == [*(pip if has_pip else uv), "a>=1,<2", "b[c]"]
+    assert reported == [*(pip if has_pip else uv), "a>=1,<2", "b[c]"]
 
 
 KERNEL_CALLS = {
@@ -198,7 +198,7 @@ def test_the_kernel_is_installed_by_the_tool_that_installed_eoctl(
     ],
 )
 def test_pip_takes_the_kernel_from_where_eoctl_came_from(
-    origin: dict[str, object] | None, told: list[str], monkeypatch: pytest.MonkeyPatch
+    origin: dict[str, object] | None, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = None if origin is None else json.dumps(origin)
     monkeypatch.setattr(
@@ -206,4 +206,4 @@ def test_pip_takes_the_kernel_from_where_eoctl_came_from(
     )
     monkeypatch.setattr("eoctl.libraries.which", lambda name: f"/{name}")
     again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
-    assert shlex.split(kernel_call())[4:] == [*again, *told]
+    assert shlex.split(kernel_call())[4:] == [*again, *reported]

@@ -65,7 +65,7 @@ def test_where_a_change_goes() -> None:
         for name, path in places
         if not re.search(rf"\b{name}\b", (ROOT / path).read_text())
     ] == []
-    assert [change for change, told in rows if len(_PATH.findall(told)) > 3] == []
+    assert [change for change, reported in rows if len(_PATH.findall(reported)) > 3] == []
 
 
 def test_rooms_are_drawn() -> None:

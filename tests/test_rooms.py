@@ -31,9 +31,9 @@ APART = {
     "eoctl.start": "eoctl (program)",
     "eoctl.main": "eoctl (program)",
     "eoctl.app": "eoctl (program)",
-    "eoctl.plain_calls": "eoctl (program)",
+    "eoctl.fast_parser": "eoctl (program)",
     "eoctl.outcome": "eoctl (program)",
-    "eoctl.verbs": "eoctl (program)",
+    "eoctl.command_table": "eoctl (program)",
 }
 STORAGE = {
     "storage", "storage.formats", "storage.files", "storage.kernels", "storage.log",
@@ -70,7 +70,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.replay": set(),
     "recovery.rules": set(),
     # What is derived from a log, counted in it, or cut off it.
-    "recovery.look": {"recovery.replay", "recovery.transactions"},
+    "recovery.inspect": {"recovery.replay", "recovery.transactions"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.pool", "recovery.replay"},
     "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay", "recovery.timeline"},
@@ -79,18 +79,18 @@ ROOMS: dict[str, set[str]] = {
         "recovery.replay",
     },
     # What is wrong with it, and what became of its records.
-    "recovery.checks.grounds": {"recovery.replay", "recovery.rules"},
-    "recovery.checks.contents": {"recovery.checks.grounds", "recovery.replay", "recovery.rules"},
+    "recovery.checks.context": {"recovery.replay", "recovery.rules"},
+    "recovery.checks.contents": {"recovery.checks.context", "recovery.replay", "recovery.rules"},
     "recovery.checks.log_dirs": {
-        "recovery.changes.journals", "recovery.checks.grounds", "recovery.cluster",
+        "recovery.changes.journals", "recovery.checks.context", "recovery.cluster",
         "recovery.rules",
     },
     "recovery.checks": {
-        "recovery.checks.contents", "recovery.checks.grounds", "recovery.checks.log_dirs",
+        "recovery.checks.contents", "recovery.checks.context", "recovery.checks.log_dirs",
         "recovery.replay", "recovery.rules", "recovery.summaries",
     },
     "recovery.releases": {
-        "recovery.checks.grounds", "recovery.rules",
+        "recovery.checks.context", "recovery.rules",
     },
     "recovery.transactions": {
         "recovery.changes.plans", "recovery.cluster", "recovery.replay",
@@ -108,18 +108,18 @@ ROOMS: dict[str, set[str]] = {
         "recovery.truncate", "recovery.pool",
     },
     "recovery.start": {
-        "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",
+        "recovery.checks", "recovery.checks.context", "recovery.checks.log_dirs",
         "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
     "recovery.export": {"recovery.cluster", "recovery.records", "recovery.transactions"},
     "recovery.fsck": {
-        "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
+        "recovery.changes.plans", "recovery.checks", "recovery.checks.context",
         "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
         "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
     },
-    "recovery.begin": {
+    "recovery.new_log_dir": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
-        "recovery.checks.grounds", "recovery.cluster", "recovery.fsck", "recovery.groups",
+        "recovery.checks.context", "recovery.cluster", "recovery.fsck", "recovery.groups",
         "recovery.rebuild", "recovery.repair", "recovery.rules", "recovery.start",
         "recovery.transactions",
     },
@@ -135,14 +135,14 @@ ROOMS: dict[str, set[str]] = {
     },
     # The face: what people and programs are told.
     "eoctl": {
-        "eoctl.face", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
+        "eoctl.console", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
         "recovery.rules",
     },
-    "eoctl.face": set(),
+    "eoctl.console": set(),
     "eoctl.help": {
         "eoctl", "recovery.cluster", "recovery.groups", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
     },
-    "eoctl.report": {"eoctl.face"},
+    "eoctl.report": {"eoctl.console"},
     "eoctl.dump": {"eoctl", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
     "eoctl.clients.log": {
@@ -152,7 +152,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
         "recovery.cluster", "recovery.repair", "recovery.replay",
     },
-    "eoctl.clients.text": {
+    "eoctl.clients.record_formats": {
         "eoctl", "eoctl.clients.log", "eoctl.clients.partitions", "recovery.records",
     },
     "eoctl.clients.coordinators": {
@@ -164,7 +164,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.changes.journals",
     },
     "eoctl.clients.producing": {
-        "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",
+        "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.record_formats",
         "recovery.changes",
     },
     "eoctl.serve.protocol": set(),
@@ -180,7 +180,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.serve": {
         "eoctl.serve.answers", "eoctl.serve.logs", "eoctl.serve.protocol", "eoctl.serve.state",
     },
-    "eoctl.clients.programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.text"},
+    "eoctl.clients.user_programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.record_formats"},
     # Only the bundle for other machines is a program, and asks for its exit status.
     "eoctl.spark": {
         "eoctl", "eoctl (program)", "eoctl.spark.rows", "eoctl.spark.streaming", "recovery.audit",
@@ -192,8 +192,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.spark.rows": {"recovery.export", "recovery.records", "recovery.transactions"},
     "eoctl.commands": {
-        "eoctl", "eoctl (program)", "eoctl.clients.*", "eoctl.dump", "eoctl.face",
-        "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.world", "eoctl.report", "eoctl.serve",
+        "eoctl", "eoctl (program)", "eoctl.clients.*", "eoctl.dump", "eoctl.console",
+        "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.environment", "eoctl.report", "eoctl.serve",
         "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*", "recovery.checks.*",
     },
     # The laboratory.
@@ -201,25 +201,25 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
     },
     "eoctl.lab.bench": {
-        "eoctl", "eoctl.lab.world", "recovery.begin", "recovery.checks.grounds",
+        "eoctl", "eoctl.lab.environment", "recovery.new_log_dir", "recovery.checks.context",
         "recovery.duplicates",
     },
     "eoctl.lab.nodes": {
-        "eoctl.lab.world", "recovery.changes.plans", "recovery.elections", "recovery.repair",
+        "eoctl.lab.environment", "recovery.changes.plans", "recovery.elections", "recovery.repair",
         "recovery.replay", "recovery.truncate",
     },
-    "eoctl.lab.world": {
-        "eoctl.lab.checker", "recovery.checks.grounds", "recovery.elections", "recovery.truncate",
+    "eoctl.lab.environment": {
+        "eoctl.lab.checker", "recovery.checks.context", "recovery.elections", "recovery.truncate",
     },
-    "eoctl.lab.clients": {"eoctl.lab.checker", "eoctl.lab.nodes", "eoctl.lab.world"},
-    "eoctl.lab.guarantees": {"eoctl.lab", "eoctl.lab.checker", "eoctl.lab.world"},
+    "eoctl.lab.clients": {"eoctl.lab.checker", "eoctl.lab.nodes", "eoctl.lab.environment"},
+    "eoctl.lab.guarantees": {"eoctl.lab", "eoctl.lab.checker", "eoctl.lab.environment"},
     "eoctl.lab": {
-        "eoctl.lab.checker", "eoctl.lab.clients", "eoctl.lab.nodes", "eoctl.lab.world",
-        "recovery.begin", "recovery.checks.grounds",
+        "eoctl.lab.checker", "eoctl.lab.clients", "eoctl.lab.nodes", "eoctl.lab.environment",
+        "recovery.new_log_dir", "recovery.checks.context",
     },
     "eoctl.lab.sim": {
-        "eoctl", "eoctl.clients.partitions", "eoctl.face", "eoctl.lab", "eoctl.lab.checker",
-        "eoctl.lab.guarantees", "eoctl.lab.nodes", "eoctl.lab.world",
+        "eoctl", "eoctl.clients.partitions", "eoctl.console", "eoctl.lab", "eoctl.lab.checker",
+        "eoctl.lab.guarantees", "eoctl.lab.nodes", "eoctl.lab.environment",
     },
     "eoctl (program)": {"eoctl", "eoctl.help"},
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.face.columns import plain_line, plain_text
+from eoctl.console.columns import plain_line, plain_text
 from eoctl.output import LINES_COUNT, Lines, json_text
 from recovery.cluster.history import Why
 

@@ -22,8 +22,8 @@ from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
 from recovery.start.files import StartAction
 from recovery.transactions.open_transactions import TransactionVerdict
-from recovery.truncate.price import CutOutcome
-from storage.dirs.acknowledged import CopyStanding
+from recovery.truncate.cost import CutOutcome
+from storage.dirs.acknowledged_offsets import ReplicaStanding
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.topic_settings import SettingSource
 from storage.file_names import DirState
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 # Enumerations whose values are printed.
 STATES: tuple[type[StrEnum], ...] = (
-    AckStanding, Action, BackupKind, BatchOutcome, ChangeKind, ComparisonOutcome, CopyStanding, CutOutcome,
+    AckStanding, Action, BackupKind, BatchOutcome, ChangeKind, ComparisonOutcome, ReplicaStanding, CutOutcome,
     DirState, DuplicateCause, DuplicateKind, EntryState, Exactness, FileAction, FileState, Likeness,
     LossKind, OffsetPlace, SettingSource, Severity, StartAction, Status, StoppedState, Strategy, Taken,
     TransactionVerdict, VerdictKind,

@@ -68,11 +68,11 @@ CHANGING_METHODS = {
 CHANGING_MODULES = {"shutil", "tempfile", "fileinput"}
 WRITING_OPEN_FLAGS = {"O_APPEND", "O_CREAT", "O_RDWR", "O_TRUNC", "O_WRONLY"}
 # The second is a file system as the first, which forgets what was not synced.
-MAY_CHANGE_FILES = {"storage/files/fsio.py", "eoctl/lab/nodes/forgetting.py"}
+MAY_CHANGE_FILES = {"storage/files/fsio.py", "eoctl/lab/nodes/power_loss.py"}
 # Module -> what it may do nevertheless, since no file changes by it.
 EXCEPTIONS = {
     # What is played, and then judged.
-    "eoctl/lab/guarantees/courses.py": {"tempfile.TemporaryDirectory", "tempfile.gettempdir"},
+    "eoctl/lab/guarantees/scenarios.py": {"tempfile.TemporaryDirectory", "tempfile.gettempdir"},
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
     # Partitions as they were before a change, for the reader of groups.
     "eoctl/commands/diff.py": {
@@ -82,7 +82,7 @@ EXCEPTIONS = {
     },
     "eoctl/help/command.py": {".write_text"},  # of what formats the help
     # Schemas, for the compiler of Protobuf.
-    "eoctl/clients/text/schemas.py": {
+    "eoctl/clients/record_formats/schemas.py": {
         "tempfile.TemporaryDirectory",
         ".mkdir",
         ".write_text",
@@ -106,14 +106,14 @@ MAY_PRINT = {"eoctl/output.py"}
 POSITIONAL_MAX = 3
 # (module, row) -> why it is built by place. By name, 13 fields take more than twice the time.
 BY_PLACE = {
-    ("eoctl/clients/text/record_text.py", "_Line"): "one a record",
+    ("eoctl/clients/record_formats/record_text.py", "_Line"): "one a record",
     ("eoctl/clients/copying/copied_batch.py", "BatchHeader"): "one a batch",
     ("eoctl/lab/checker/histories.py", "Operation"): "one a line of a history",
-    ("eoctl/lab/checker/calls.py", "OpenSend"): "one a line of a history",
-    ("eoctl/clients/text/inputs.py", "InputRecord"): "one a line of the input",
+    ("eoctl/lab/checker/operations.py", "OpenSend"): "one a line of a history",
+    ("eoctl/clients/record_formats/inputs.py", "InputRecord"): "one a line of the input",
     ("eoctl/lab/nodes/broker.py", "FetchAnswer"): "one a fetch",
     ("eoctl/lab/nodes/broker.py", "ProduceAnswer"): "one a batch",
-    ("eoctl/lab/nodes/forgetting.py", "_Change"): "one a write",
+    ("eoctl/lab/nodes/power_loss.py", "_Change"): "one a write",
     ("storage/writing/batch_run.py", "BatchHeader"): "one a batch",
     ("storage/formats/legacy_message.py", "LegacyRecord"): "one a record",
     ("storage/formats/legacy_message.py", "Message"): "one a message",

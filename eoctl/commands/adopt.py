@@ -13,12 +13,14 @@ from eoctl.clock import resolve_now, wall_ms
 from eoctl.commands.init import identity_of, node_notes, version_of
 from eoctl.commands.repair import cost_of
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.commands.shared.chosen_copies import SourceSearch, choose_copies
-from eoctl.declared import Panel, argument, option, records_option
+from eoctl.commands.shared.replica_choice import SourceSearch, choose_copies
 from eoctl.messages import counted, first_of, listing
 from eoctl.output import OutputFormat, Report, emit
-from recovery.begin.adopted_topics import SecurityRecords, WantedTopics, adopted_settings
-from recovery.begin.adoption import (
+from eoctl.parameters import Panel, argument, option, records_option
+from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.checks.context.broker_version import FEATURES, METADATA_VERSION, BrokerVersion
+from recovery.new_log_dir.adopted_topics import SecurityRecords, WantedTopics, adopted_settings
+from recovery.new_log_dir.adoption import (
     Adoption,
     adoption_steps,
     next_producer_id,
@@ -26,10 +28,8 @@ from recovery.begin.adoption import (
     require_one_file_system,
     require_room,
 )
-from recovery.begin.dead_brokers import find_dead_brokers
-from recovery.begin.records import require_free
-from recovery.changes.plans.plan import absolute_path, make_plan
-from recovery.checks.grounds.broker_version import FEATURES, METADATA_VERSION, BrokerVersion
+from recovery.new_log_dir.dead_brokers import find_dead_brokers
+from recovery.new_log_dir.records import require_free
 from recovery.repair.plan import lost_ranges
 from recovery.repair.strategies import Strategy
 from storage.dirs.discovery import discover
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.commands.shared.changes import Done
-    from eoctl.commands.shared.chosen_copies import FoundCopies
-    from recovery.begin.adoption import TakenCopy
+    from eoctl.commands.shared.replica_choice import FoundCopies
+    from recovery.new_log_dir.adoption import TakenCopy
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
 
@@ -188,11 +188,11 @@ def _losses(found: FoundCopies) -> Iterator[str]:
 def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
     """Yield notes on the first start, and on lost data."""
     yield from found.notes
-    yield from _told_of_copies(found)
-    yield from _told_of_start(found)
-    yield from _told_of_transactions(found)
-    yield from _told_of_groups(found)
-    yield from _told_of_sources(adoption, found, way)
+    yield from _note_of_copies(found)
+    yield from _note_of_start(found)
+    yield from _note_of_transactions(found)
+    yield from _note_of_groups(found)
+    yield from _note_of_sources(adoption, found, way)
     yield (
         f"each partition has one replica; the next producer id is {adoption.next_producer_id:,};"
         " verified: headers and checksums of all batches that are taken"
@@ -204,7 +204,7 @@ def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[st
         )
 
 
-def _told_of_copies(found: FoundCopies) -> Iterator[str]:
+def _note_of_copies(found: FoundCopies) -> Iterator[str]:
     lossy = [each for each in found.choices if each.lost_records_count != 0]
     yield from first_of([f"{each.key}: {each.reason}" for each in lossy], "partitions")
     holes = [each for taken in found.taken for each in taken.survey.holes]
@@ -222,7 +222,7 @@ def _told_of_copies(found: FoundCopies) -> Iterator[str]:
         yield f"and {len(found.brokers.set_aside) - 3} more directories that were set aside"
 
 
-def _told_of_start(found: FoundCopies) -> Iterator[str]:
+def _note_of_start(found: FoundCopies) -> Iterator[str]:
     recovered = sum(each.survey.recovered_bytes for each in found.taken)
     if recovered:
         yield f"a start verifies {recovered:,} bytes of .log files"
@@ -258,7 +258,7 @@ def _is_cut(taken: TakenCopy) -> bool:
     return taken.repaired is None and is_shorter
 
 
-def _told_of_transactions(found: FoundCopies) -> Iterator[str]:
+def _note_of_transactions(found: FoundCopies) -> Iterator[str]:
     coordinators = found.coordinators
     if coordinators.ongoing:
         ids = listing(coordinators.ongoing, "transactional ids")
@@ -290,7 +290,7 @@ def _told_of_transactions(found: FoundCopies) -> Iterator[str]:
     yield from first_of(hanging, "transactions that nobody ends")
 
 
-def _told_of_groups(found: FoundCopies) -> Iterator[str]:
+def _note_of_groups(found: FoundCopies) -> Iterator[str]:
     coordinators = found.coordinators
     if coordinators.expired_offsets_count:
         yield (
@@ -309,7 +309,7 @@ def _told_of_groups(found: FoundCopies) -> Iterator[str]:
     yield from first_of(list(coordinators.problems), "problems")
 
 
-def _told_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
+def _note_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
     if way == "link":
         yield (
             ".log files of closed segments are one file with the source: neither a broker nor eoctl"
@@ -514,7 +514,7 @@ def _adoption(
     found: FoundCopies, options: AdoptOptions, version: BrokerVersion
 ) -> tuple[Adoption, list[str]]:
     notes: list[str] = []
-    told: list[str] = []
+    reported: list[str] = []
     surveys = {each.key: each.survey for each in found.taken}
     settings = {}
     for topic in found.topics:
@@ -523,8 +523,8 @@ def _adoption(
             topic.name, found.brokers.image, own, keeps_retention=options.keeps_retention
         )
         settings[topic.name] = chosen.settings
-        told += chosen.notes
-    notes += first_of(told, "settings")
+        reported += chosen.notes
+    notes += first_of(reported, "settings")
     if not options.keeps_retention:
         notes.append(
             "nothing is deleted or compacted until retention.ms, retention.bytes and "

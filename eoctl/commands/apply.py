@@ -7,8 +7,8 @@ from typing import Annotated
 
 from eoctl import options
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
-from eoctl.declared import argument
 from eoctl.output import OutputFormat
+from eoctl.parameters import argument
 
 COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
 
@@ -26,10 +26,10 @@ def command(
     The old bytes are kept, and eoctl undo puts them back. Applied twice it changes nothing. The
     directory of a journal stands for the plan in it: what was interrupted is completed.
     """
-    from eoctl.changing import apply_one, how_to_undo, show_price
     from eoctl.commands.shared.changes import applied_lines
-    from eoctl.messages import answer_width, tell_answer
+    from eoctl.messages import answer_width, report_answer
     from eoctl.output import Report, emit, line, message
+    from eoctl.plan_actions import apply_one, how_to_undo, show_price
     from recovery.changes.apply import begun_by, begun_log_dirs, finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plans.plan import read_plan
@@ -70,4 +70,4 @@ def command(
         if output is OutputFormat.TEXT:
             line("")
         show_price(price, output)
-    tell_answer(applied_lines(applied, price, answer_width(output)), output)
+    report_answer(applied_lines(applied, price, answer_width(output)), output)

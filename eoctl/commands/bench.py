@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Annotated
 
 from eoctl import options
-from eoctl.declared import advanced_option, option, output_option
 from eoctl.output import OutputFormat
+from eoctl.parameters import advanced_option, option, output_option
 
 
 class ClientChoice(StrEnum):

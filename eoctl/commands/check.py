@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
-from eoctl.declared import advanced_option, option, output_option, records_option
-from eoctl.face.columns import size_text
-from eoctl.face.style import screen_size
+from eoctl.console.columns import size_text
+from eoctl.console.style import screen_size
 from eoctl.messages import (
     MAX_NAMES,
     Said,
     answer_width,
     counted,
     is_for_people,
-    tell,
-    tell_answer,
+    report,
+    report_answer,
 )
 from eoctl.options import (
     FailOn,
@@ -36,7 +35,8 @@ from eoctl.options import (
     process_count,
 )
 from eoctl.output import Columns, OutputFormat, Report, emit, line, message, row_writer, while_read
-from recovery.checks.grounds.broker_version import CHECKED, NEWEST, OLDEST
+from eoctl.parameters import advanced_option, option, output_option, records_option
+from recovery.checks.context.broker_version import CHECKED, NEWEST, OLDEST
 from recovery.checks.log_dirs.reclaim import (
     Reclaimable,
     find_reclaimable,
@@ -47,7 +47,7 @@ from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
 from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartChange
-from storage.dirs.acknowledged import InCluster, in_cluster
+from storage.dirs.acknowledged_offsets import InCluster, in_cluster
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC
 
@@ -259,13 +259,13 @@ class CheckedCluster:
     @cached_property
     def notes(self) -> list[str]:
         """The source of the metadata, and the problems in them."""
-        told = ClusterNotes()
-        told.add_unread(self._run.clusters.unread)
+        reported = ClusterNotes()
+        reported.add_unread(self._run.clusters.unread)
         for job, (row, placed) in zip(self._run.jobs, self.placed, strict=False):
             if row.topic != METADATA_TOPIC:
-                told.add_image(job.image)
-                told.add(f"{row.topic}-{row.partition}", row.path, placed)
-        return [*told.notes()]
+                reported.add_image(job.image)
+                reported.add(f"{row.topic}-{row.partition}", row.path, placed)
+        return [*reported.notes()]
 
     @property
     def is_short(self) -> bool:
@@ -287,7 +287,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     On a terminal the output is a verdict and a line for each finding. Programs, and `-v`, get all
     fields.
     """
-    is_told = is_for_people(output) and not request.is_verbose
+    is_reported = is_for_people(output) and not request.is_verbose
     run, end_notes = prepared(request, CheckRun)
     if request.metrics is not None:
         from eoctl.commands.shared.check_metrics import require_outside
@@ -295,43 +295,43 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         require_outside(request.metrics, run)
     cluster = CheckedCluster(run)
     reports: list[Report] = []
-    if not is_told:
+    if not is_reported:
         reports.append(Report("finding", Columns(Finding._fields, is_whole=True), run.findings()))
         reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
-    if request.predicts and is_told:
+    if request.predicts and is_reported:
         reports.append(Report("start_change", FOLDED_COLUMNS, _folded(run.changes)))
     elif request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     found: list[Reclaimable] = []
     if request.reclaims:
         found = [*_reclaimable(run, request)]
-        rows = _by_pattern(found) if is_told else found
-        fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
-        if found or not is_told:
+        rows = _by_pattern(found) if is_reported else found
+        fields = ReclaimableFiles._fields if is_reported else Reclaimable._fields
+        if found or not is_reported:
             reports.append(Report("reclaimable", fields, rows))
-    if is_told:
-        verdict = _tell(run, request, cluster, found)
-    for place, report in enumerate(reports):
-        if (place or is_told) and output is OutputFormat.TEXT:
+    if is_reported:
+        verdict = _report(run, request, cluster, found)
+    for place, each in enumerate(reports):
+        if (place or is_reported) and output is OutputFormat.TEXT:
             line("")
-        is_first = not place and not is_told
+        is_first = not place and not is_reported
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
-            emit(report, output)
+            emit(each, output)
     if request.reclaims:
         for job in run.jobs:
             run.notes += find_uncompacted(job.selected, job.image)
-    retention = () if is_told else _retention_notes(run)
+    retention = () if is_reported else _retention_notes(run)
     # The answer contains the first note, the scope of the verification.
     for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
         message(note)
-    if not is_told:
+    if not is_reported:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
 
         message(run.summary())
         verdict = verdict_of_run(run, request)
         start, *rest = top(verdict, answer_width(output))
         first = [start, *_free_line(request, found), *rest]
-        tell_answer(first, output)
+        report_answer(first, output)
     # With incomplete metadata the verdict does not cover everything.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
     if request.metrics is not None:
@@ -353,7 +353,7 @@ def _retention_notes(run: CheckRun) -> Iterator[str]:
         yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
-def _tell(
+def _report(
     run: CheckRun, request: CheckRequest, cluster: CheckedCluster, found: Sequence[Reclaimable]
 ) -> DirectoryVerdict:
     """Print the verdict on a terminal, and return it."""
@@ -364,7 +364,7 @@ def _tell(
             pass
         verdict = verdict_of_run(run, request)
         width, free = screen_size()[0], _free_line(request, found)
-        tell(lines(verdict, width, cluster.words(), also=free))
+        report(lines(verdict, width, cluster.words(), also=free))
     return verdict
 
 
@@ -434,7 +434,7 @@ def _reclaimable(run: CheckRun, request: CheckRequest) -> Iterator[Reclaimable]:
     """
     for log_dir in () if request.topics else run.found.log_dirs:
         yield from find_reclaimable_beside(log_dir)
-    held_back = {each.path for each in run.held_back}
+    blocked = {each.path for each in run.blocked}
     for selected in of_topics(run.found, request):
-        if selected.partition.path not in held_back:
+        if selected.partition.path not in blocked:
             yield from find_reclaimable(selected)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from eoctl import options, output
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer, MergedConsumers
 from eoctl.clients.partitions.interrupts import Interrupts
-from eoctl.clients.text.inputs import BytesAs
-from eoctl.clients.text.record_text import LineFormat, TextOptions
-from eoctl.clients.text.record_writers import record_encoder
+from eoctl.clients.record_formats.inputs import BytesAs
+from eoctl.clients.record_formats.record_text import LineFormat, TextOptions
+from eoctl.clients.record_formats.record_writers import record_encoder
 from eoctl.commands.shared.consume_notes import (
     _summary,
+    report_after,
+    report_after_topic,
+    report_before,
+    report_skipped,
     status_of_all,
-    tell_after,
-    tell_after_topic,
-    tell_before,
-    tell_skipped,
 )
-from eoctl.declared import (
+from eoctl.options import Commit, given_paths
+from eoctl.output import OutputFormat, pass_escapes
+from eoctl.parameters import (
     advanced_option,
     argument,
     option,
     output_option,
     records_option,
 )
-from eoctl.options import Commit, given_paths
-from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eoctl.clients.log.consumer import AnyRecords
-    from eoctl.clients.text.record_writers import Encode
-    from eoctl.clients.text.schemas import Schemas
-    from eoctl.commands.shared.consume_exec import GroupOptions
+    from eoctl.clients.record_formats.record_writers import Encode
+    from eoctl.clients.record_formats.schemas import Schemas
+    from eoctl.commands.shared.consume_program import GroupOptions
     from storage.dirs.partition import Partition
 
 
@@ -175,7 +175,7 @@ def command(
     of_group = None
     if group is not None:
         from eoctl.change_options import ChangeOptions
-        from eoctl.commands.shared.consume_exec import GroupOptions
+        from eoctl.commands.shared.consume_program import GroupOptions
 
         change = ChangeOptions(
             apply=apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped
@@ -186,7 +186,7 @@ def command(
     elif apply:
         raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:
-        from eoctl.commands.shared.consume_exec import ExecOptions, consume_with_program
+        from eoctl.commands.shared.consume_program import ExecOptions, consume_with_program
 
         _check_position(checkpoint, commit, group, is_applied=apply)
         execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)
@@ -207,7 +207,7 @@ def command(
     )
     schemas = None
     if decode or schema_dir:
-        from eoctl.clients.text.schemas import schemas_for
+        from eoctl.clients.record_formats.schemas import schemas_for
 
         schemas = schemas_for([path], schema_dir)
     printing = PrintOptions(
@@ -284,9 +284,9 @@ class PrintOptions(NamedTuple):
             return encode
         return lambda records: encode(schemas.decode_records(records.lists()))
 
-    def tell_decoded(self) -> None:
+    def report_decoded(self) -> None:
         """Print how many values were decoded, and why others were not."""
-        for each in () if self.schemas is None else self.schemas.told():
+        for each in () if self.schemas is None else self.schemas.reported():
             output.message(each)
 
 
@@ -311,8 +311,8 @@ def consume(
     if group is None:
         consumer.start()
         return _print(consumer, options, encode, printing)
-    from eoctl.clients.programs.position_file import Position
-    from eoctl.commands.shared.consume_exec import GroupPosition, start_group
+    from eoctl.clients.user_programs.position_file import Position
+    from eoctl.commands.shared.consume_program import GroupPosition, start_group
 
     with GroupPosition(consumer.partition, group) as position:
         if options.follow:
@@ -340,7 +340,7 @@ def consume_topic(
     encoders = {id(each): printing.encoder(each.partition, is_named=True) for each in consumers}
     for each in consumers:
         each.start()
-        tell_before(each, own)
+        report_before(each, own)
     merged = MergedConsumers(consumers, options.max_messages)
 
     def status() -> int:
@@ -354,21 +354,21 @@ def consume_topic(
                         output.write(data)
         finally:
             for each in consumers:
-                tell_skipped(each)
+                report_skipped(each)
         output.flush()
-    printing.tell_decoded()
-    return tell_after_topic(consumers, merged, options)
+    printing.report_decoded()
+    return report_after_topic(consumers, merged, options)
 
 
 def _refuse_columns() -> None:
-    if output.look().columns:
+    if output.inspect().columns:
         raise UsageError("--columns: records are printed whole", next_step="--print-key and so on")
 
 
 def _print(
     consumer: Consumer, options: ConsumeOptions, encode: Encode, printing: PrintOptions
 ) -> int:
-    tell_before(consumer, options)
+    report_before(consumer, options)
     with Interrupts() as interrupts, output.while_read(lambda: consumer.status(())):
         try:
             for records in consumer.records():
@@ -383,7 +383,7 @@ def _print(
             exc.add_note(_summary(consumer))
             raise
         finally:
-            tell_skipped(consumer)
+            report_skipped(consumer)
         output.flush()
-    printing.tell_decoded()
-    return tell_after(consumer, options)
+    printing.report_decoded()
+    return report_after(consumer, options)

@@ -29,11 +29,11 @@ from eoctl.clients.partitions.target import (
 )
 from eoctl.clock import resolve_now
 from eoctl.commands.produce import first_error
-from eoctl.commands.shared.appended import AppendAnswer, places_text
-from eoctl.declared import advanced_option, argument, option, records_option
+from eoctl.commands.shared.append_result import AppendAnswer, places_text
 from eoctl.messages import counted
 from eoctl.options import Compare
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option, argument, option, records_option
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import lost_partitions, not_understood
@@ -166,7 +166,7 @@ def command(
 
 
 def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> None:
-    from eoctl.commands.shared.appended import AppendedRows, show_appended
+    from eoctl.commands.shared.append_result import AppendedRows, show_appended
     from eoctl.output import Report
 
     report = Report("copy", COLUMNS, result.reports)
@@ -511,7 +511,7 @@ class _CopyRun:
         yield from self.doubts
         for each in self.copiers:
             partition = each.consumer.partition
-            yield from each.consumer.told(each.consumer.not_given())
+            yield from each.consumer.reported(each.consumer.not_given())
             view = each.consumer.view
             for found in [] if view is None else view.exposed[:SHOWN_TRANSACTIONS]:
                 yield f"{partition.path}: {exposed_text(*found)}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import advanced_option, output_option, records_option
-from eoctl.face.columns import size_text
+from eoctl.console.columns import size_text
 from eoctl.messages import (
     Said,
     counted,
@@ -13,11 +12,12 @@ from eoctl.messages import (
     is_for_people,
     listing,
     notes_in_use,
-    tell_answer,
-    tell_first,
+    report_answer,
+    report_first,
 )
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option, output_option, records_option
 from recovery.rules.findings import Severity
 from storage.errors import (
     EXIT_FINDINGS,
@@ -34,7 +34,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.look.describe import Description, PartitionDescription
+    from recovery.inspect.describe import Description, PartitionDescription
     from storage.dirs.discovery import Discovery, Selected
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
@@ -88,7 +88,7 @@ def command(
     from eoctl.output import Report, emit, line, while_read
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
-    from recovery.look.describe import PartitionDescription, SegmentSummary
+    from recovery.inspect.describe import PartitionDescription, SegmentSummary
     from storage.dirs.discovery import discover
 
     wanted = given_paths(paths, server_properties, topic)
@@ -103,17 +103,17 @@ def command(
     with while_read(lambda: run.status):
         if is_single:
             (only,) = rows
-            tell_first(folded(_sentences(only), output), output)
+            report_first(folded(_sentences(only), output), output)
             rows = iter([only])
         elif is_for_people(output):
             rows = iter([*rows])
-            tell_first(seen.lines(wanted), output)
+            report_first(seen.lines(wanted), output)
         if output is OutputFormat.TEXT:
             rows = with_words(rows)
         columns = Columns(PartitionDescription._fields, answers=PARTITION_ANSWERS)
         emit(Report("partition", columns, rows, notes=run.notes), output)
     if not (is_single or is_for_people(output)):
-        tell_answer(seen.lines(wanted), output)
+        report_answer(seen.lines(wanted), output)
     if segments or is_single:
         if output is OutputFormat.TEXT:
             line("")
@@ -208,8 +208,8 @@ def _picture(
 ) -> int:
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl describe PATH... --picture")
-    from eoctl.commands.reporting.audited import show_offsets
-    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.audit_report import show_offsets
+    from eoctl.commands.reporting.report_options import ReportRequest
 
     request = ReportRequest(
         wanted,
@@ -252,7 +252,7 @@ class _DescribeRun:
     def descriptions(self) -> Iterator[Description]:
         from eoctl.progress import Progress, log_bytes
         from recovery.cluster.remote_segments import RemoteSegments
-        from recovery.look.describe import describe_partition, unlisted
+        from recovery.inspect.describe import describe_partition, unlisted
         from storage.dirs.partition import Partition
 
         remote = RemoteSegments(self._found.log_dirs)
@@ -272,7 +272,7 @@ class _DescribeRun:
                     )
                     if partition.remote_range is not None:
                         self.remote_segments += remote.of(partition)
-                        self.notes.append(remote.tell(partition))
+                        self.notes.append(remote.report(partition))
                 self.segments += description.segments
                 self.notes += map(str, description.problems)
                 self.notes += description.remarks

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.commands.shared.metadata_state import RESOURCES, shown_value
-from eoctl.declared import argument, option
 from eoctl.messages import (
     Said,
     counted,
@@ -18,16 +17,17 @@ from eoctl.messages import (
     first_of_each_kind,
     left_out_by_limit,
     listing,
-    tell_answer,
+    report_answer,
 )
 from eoctl.options import TERMINAL_KEY, TERMINAL_ROWS, Limit, Output, Topics
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import argument, option
 from eoctl.progress import Progress
 from recovery.changes.journals.journal import has_journal, read_journal
-from recovery.changes.journals.losses import losses_of, told_of_changes
+from recovery.changes.journals.losses import losses_of, note_of_changes
 from recovery.cluster.clusters import Clusters
 from recovery.groups.group_log import GroupLog
-from recovery.loss.against import AgainstSurvey, key_of, side_before, touched_of
+from recovery.loss.comparison import AgainstSurvey, key_of, side_before, touched_of
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary
 from recovery.loss.sides import Side, side_of, total_bytes
 from recovery.rules.findings import Severity
@@ -92,7 +92,7 @@ def _draw(run: DiffRun) -> None:
 
     order = [*ChangeKind]
     rows = sorted(run.rows(), key=lambda each: order.index(each.kind))
-    tell_answer(run.answer(), OutputFormat.TEXT)
+    report_answer(run.answer(), OutputFormat.TEXT)
     reports = [
         Report("state", STATE_COLUMNS, run.shown_states),
         Report("change", CHANGE_COLUMNS, [_as_text(each, TERMINAL_KEY) for each in rows]),
@@ -103,7 +103,7 @@ def _draw(run: DiffRun) -> None:
 
 def _as_text(change: ChangeRow, most: int | None = None) -> tuple[Any, ...]:
     """Return a row of text, with null for the key of a record without a key."""
-    from eoctl.face.columns import row_as_text
+    from eoctl.console.columns import row_as_text
 
     return row_as_text(change._replace(key=b"null") if change.key is None else change, most)
 
@@ -121,7 +121,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
     if is_text:
         line("")
     emit(Report("partition", SUMMARY_COLUMNS, run.summaries, notes=run.notes), output)
-    tell_answer(run.answer(), output)
+    report_answer(run.answer(), output)
 
 
 # -- a run of `eoctl diff`: the two sides, the differences, and the exit status
@@ -225,7 +225,7 @@ class DiffRun:
         self._has_records = has_records
         keys = self._survey.keys
         self._by_journal = [each for each in self._by_journal if key_of(each.directory) in keys]
-        self.notes += (f"{each.directory}: {each.told}" for each in self._by_journal)
+        self.notes += (f"{each.directory}: {each.reported}" for each in self._by_journal)
 
     def _around_journal(
         self, journal: str, paths: Sequence[str], topics: Collection[str]
@@ -256,7 +256,7 @@ class DiffRun:
 
     def _recommended(self, directories: Sequence[str]) -> str:
         """Return the replica that `replicas compare` recommends."""
-        from eoctl.commands.shared.copies import CompareRun
+        from eoctl.commands.shared.replica_rows import CompareRun
 
         run = CompareRun(directories, now=None, expiration_ms=None)
         (row,) = run.recommendations
@@ -313,7 +313,7 @@ class DiffRun:
         """
         damaged = set[int]()
         for each in (one, two):
-            self.notes += each.told()
+            self.notes += each.reported()
             self.notes += map(str, each.problems)
             self._is_short |= each.is_corrupt or each.is_unreadable
             damaged |= {number for number, is_whole in each.partitions.items() if not is_whole}
@@ -426,7 +426,7 @@ class DiffRun:
                 continue
             names = listing(list(dict.fromkeys(each.name for each in rows)), "names")
             yield Said(label, f"{counted(len(rows), 'difference')} in {names}{limits}")
-        for each in told_of_changes(self._by_journal):
+        for each in note_of_changes(self._by_journal):
             yield Said("Lost", each, Severity.ERROR.rank)
         for label, name in zip("AB", self.names, strict=True):
             yield Said(label, name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from eoctl.declared import advanced_option, argument, option, output_option, records_option
 from eoctl.options import Jobs, KafkaOutput, MaxBatchBytes, Offsets, Raw, Times, process_count
 from eoctl.output import OutputFormat, pass_escapes
+from eoctl.parameters import advanced_option, argument, option, output_option, records_option
 from storage.errors import UsageError
 
 

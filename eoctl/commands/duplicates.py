@@ -9,10 +9,10 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from eoctl.declared import advanced_option, option, output_option, records_option
-from eoctl.messages import UNREAD, Said, counted, is_for_people, notes_in_use, tell_answer
+from eoctl.messages import UNREAD, Said, counted, is_for_people, notes_in_use, report_answer
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option, option, output_option, records_option
 from recovery.cluster.placement import doubts_around
 from recovery.duplicates.groups import DuplicateGroup, RecordFinder, groups_of
 from recovery.duplicates.search import DuplicateSearch
@@ -136,7 +136,7 @@ def command(
             _report_groups(run, output)
         else:
             _report_pairs(run, output)
-        tell_answer(run.answer(), output)
+        report_answer(run.answer(), output)
     return run.status
 
 
@@ -164,7 +164,7 @@ def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
     from recovery.duplicates.groups import DuplicateGroup
 
     rows = [_drawn(each) for each in run.largest_groups(count)]
-    tell_answer(run.answer(), output)
+    report_answer(run.answer(), output)
     if not rows:
         for note in run.notes:
             message(note)
@@ -178,7 +178,7 @@ def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
 
 def _worded(group: DuplicateGroup, most: int | None = None) -> tuple[Any, ...]:
     """Return a row of text. A key or value can be shown as null only if the payload is known."""
-    from eoctl.face.columns import row_as_text
+    from eoctl.console.columns import row_as_text
 
     if group.is_same_payload is not None:
         null = NULL.encode()
@@ -234,7 +234,7 @@ class DuplicatesRun:
         fail_on: Severity,
     ) -> None:
         self._found = found
-        self._asked_for = {_directory_of(each) for each in wanted}
+        self._requested = {_directory_of(each) for each in wanted}
         self._options = options
         self._space = space
         self._limit = limit
@@ -293,7 +293,7 @@ class DuplicatesRun:
                 self._found.selected,
                 self._options,
                 self._space,
-                asked_for=self._is_asked_for,
+                requested=self._is_requested,
                 on_bytes=progress.advance,
             )
             self._counts = search.counts
@@ -339,8 +339,8 @@ class DuplicatesRun:
             return EXIT_ACCESS
         return EXIT_SKIPPED if self._is_skipped else EXIT_OK
 
-    def _is_asked_for(self, selected: Selected) -> bool:
-        return os.path.realpath(selected.partition.path) in self._asked_for
+    def _is_requested(self, selected: Selected) -> bool:
+        return os.path.realpath(selected.partition.path) in self._requested
 
 
 def _weight(group: DuplicateGroup) -> tuple[int, int, str, int, int]:

@@ -9,10 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from eoctl.declared import argument, option, output_option, records_option
-from eoctl.face.columns import size_text
+from eoctl.console.columns import size_text
 from eoctl.libraries import REQUIREMENTS, install_call
-from eoctl.messages import Said, counted, first_of, tell_first
+from eoctl.messages import Said, counted, first_of, report_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -32,6 +31,7 @@ from eoctl.options import (
     parse_times,
 )
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import argument, option, output_option, records_option
 from eoctl.progress import Progress
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
@@ -56,7 +56,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.clients.text.schemas import Schemas
+    from eoctl.clients.record_formats.schemas import Schemas
     from eoctl.commands.shared.engine import EngineRun
     from recovery.export.piece import PieceResult
     from recovery.export.plan import ExportPiece, ExportPlan, StabilityJob
@@ -136,7 +136,7 @@ def command(
     default_codec = ExportCodec.ZSTD if file_format is ExportFormat.PARQUET else ExportCodec.NONE
     schemas = None
     if decode or schema_dir:
-        from eoctl.clients.text.schemas import schemas_for
+        from eoctl.clients.record_formats.schemas import schemas_for
 
         schemas = schemas_for(wanted, schema_dir)
         schemas.require_libraries()
@@ -171,7 +171,7 @@ def command(
         )
     ) as engine_run:
         run.export(wanted, engine_run, resume=resume)
-    tell_first(run.answer(), output)
+    report_first(run.answer(), output)
     emit(Report(kind="export", columns=run.columns, rows=run.rows(), notes=run.notes), output)
     return run.status
 
@@ -314,7 +314,7 @@ class ExportRun:
                 f"{result.kept_count} files of earlier runs stay whose segments have gone since;"
                 " no row counts them"
             )
-        told = [
+        reported = [
             f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}: {each.reason}"
             for each in result.lost
             if each.start_pos is not None
@@ -324,12 +324,12 @@ class ExportRun:
             for each in result.lost
             if each.kind == VerdictKind.MISSING
         ]
-        for sentences in (told, gone, list(result.remarks)):
+        for sentences in (reported, gone, list(result.remarks)):
             self.notes += first_of(sentences, "such places")
         if result.undecoded:
-            from eoctl.clients.text.schemas import tell_undecoded
+            from eoctl.clients.record_formats.schemas import report_undecoded
 
-            self.notes += tell_undecoded(result.undecoded)
+            self.notes += report_undecoded(result.undecoded)
         if any(TOO_LARGE in each.reason for each in result.lost):
             self.notes.append("--max-batch-bytes N raises the limit; memory is 3 to 7 times that")
         if result.lost:

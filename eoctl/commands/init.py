@@ -10,11 +10,19 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.partitions.target import require_legal
 from eoctl.clock import wall_ms
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.declared import argument, option
 from eoctl.messages import counted
 from eoctl.output import OutputFormat, Report, emit
-from recovery.begin.adopted_topics import INTERNAL_TOPICS, MAX_PARTITIONS
-from recovery.begin.records import (
+from eoctl.parameters import argument, option
+from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.checks.context.broker_version import (
+    CHECKED,
+    DYNAMIC_VOTERS,
+    BrokerVersion,
+    is_before,
+    parse_broker_version,
+)
+from recovery.new_log_dir.adopted_topics import INTERNAL_TOPICS, MAX_PARTITIONS
+from recovery.new_log_dir.records import (
     NewLogDir,
     NodeIdentity,
     TopicStart,
@@ -22,14 +30,6 @@ from recovery.begin.records import (
     beginning_steps,
     require_begins,
     require_free,
-)
-from recovery.changes.plans.plan import absolute_path, make_plan
-from recovery.checks.grounds.broker_version import (
-    CHECKED,
-    DYNAMIC_VOTERS,
-    BrokerVersion,
-    is_before,
-    parse_broker_version,
 )
 from storage.dirs.topic_settings import require_topic_setting
 from storage.errors import FormatError, RefusedError, UsageError

@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import argument, records_option, safety_option
 from eoctl.options import Output
 from eoctl.output import Columns, OutputFormat
+from eoctl.parameters import argument, records_option, safety_option
 from storage.errors import pasted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command(
     A change cannot be undone after its journal was pruned. eoctl never prunes an unfinished
     journal.
     """
-    from eoctl.messages import is_for_people, tell_first
+    from eoctl.messages import is_for_people, report_first
     from eoctl.output import Report, emit, error
     from recovery.changes.journals.listing import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
@@ -71,7 +71,7 @@ def command(
     kept = list_journals(paths)
     if action is JournalAction.LIST:
         if kept or not is_for_people(output):
-            tell_first(list_lines(kept), output)
+            report_first(list_lines(kept), output)
         emit(
             Report(
                 kind="journal",
@@ -108,7 +108,7 @@ def list_lines(kept: Sequence[KeptJournal]) -> Iterator[Said]:
     """Yield the number of journals, their states, and the command for the undo."""
     from collections import Counter
 
-    from eoctl.face.columns import size_text
+    from eoctl.console.columns import size_text
     from eoctl.messages import Said, counted
 
     if not kept:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
-from eoctl.clients.coordinators.producer_id_topic import look_at_ids, opened_ids
-from eoctl.declared import advanced_option, argument, option
+from eoctl.clients.coordinators.producer_id_topic import inspect_ids, opened_ids
 from eoctl.output import OutputFormat
+from eoctl.parameters import advanced_option, argument, option
 from recovery.replay.recover_state import known_state, known_states
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import DirState, TopicPartition
@@ -365,8 +365,8 @@ def release_lease(
 
 
 def show_leases(path: str, now: str | None) -> tuple[LeaseAnswer, SequenceRow]:
-    """Return all leases. Raises as `look_at_ids`."""
-    opened = look_at_ids(path, now)
+    """Return all leases. Raises as `inspect_ids`."""
+    opened = inspect_ids(path, now)
     ids, lease_ids = opened.ids.ids, opened.ids
     rows = [_list_row(each, opened.clock.now_ms) for each in lease_ids.leases()]
     sequence = SequenceRow(

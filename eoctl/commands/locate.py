@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.clock import format_time_ms
-from eoctl.declared import argument, option
-from eoctl.face.columns import bytes_text
+from eoctl.console.columns import bytes_text
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import argument, option
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError, call_text
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.look.locate import Location, Search
+    from recovery.inspect.locate import Location, Search
     from storage.dirs.log_dir import Problem
     from storage.dirs.partition import Partition
     from storage.formats.record_batch import BatchHeader
@@ -56,9 +56,9 @@ def command(
     depend on them.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.messages import tell_answer
+    from eoctl.messages import report_answer
     from eoctl.output import Report, emit, while_read
-    from recovery.look.locate import Location, Search
+    from recovery.inspect.locate import Location, Search
     from storage.dirs.discovery import discover
     from storage.dirs.partition import Partition
     from storage.file_names import FileKind, classify
@@ -91,7 +91,7 @@ def command(
         rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
     with while_read(lambda: run.status_so_far):
         if offset is not None:
-            tell_answer(who_wrote(search.partition, offset), output)
+            report_answer(who_wrote(search.partition, offset), output)
         columns = Columns(Location._fields, answers=ANSWERS)
         emit(Report("location", columns, rows, notes=search.notes), output)
     return run.status

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
-from eoctl.declared import advanced_option
 from eoctl.messages import (
     Said,
     counted,
     draw_below_answer,
     first_of_each_kind,
     left_out_by_limit,
-    tell_answer,
+    report_answer,
 )
 from eoctl.options import (
     TERMINAL_KEY,
@@ -25,8 +24,9 @@ from eoctl.options import (
     given_paths,
 )
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option
 from eoctl.progress import Progress
-from recovery.changes.journals.losses import told_of_changes
+from recovery.changes.journals.losses import note_of_changes
 from recovery.duplicates.spill import spill_space
 from recovery.export.lost import lost_offsets_count
 from recovery.loss.rows import LossKind, LossRow, LossSummary
@@ -77,11 +77,11 @@ def command(
 
 def _draw(run: LossRun, *, has_all: bool) -> None:
     """Print the answer first, for a terminal. `has_all`: aborted transactions are listed, too."""
-    from eoctl.face.columns import row_as_text
+    from eoctl.console.columns import row_as_text
     from eoctl.output import Report
 
     rows = sorted(run.rows(), key=lambda each: KINDS.index(each.kind))
-    tell_answer(run.answer(), OutputFormat.TEXT)
+    report_answer(run.answer(), OutputFormat.TEXT)
     # Aborted transactions are normal: the answer on a terminal counts them.
     listed = [
         row_as_text(each, TERMINAL_KEY) for each in rows if has_all or each.kind != LossKind.ABORTED
@@ -95,7 +95,7 @@ def _draw(run: LossRun, *, has_all: bool) -> None:
 
 def _stream(run: LossRun, output: OutputFormat) -> None:
     """Print rows as they are found, then their summary."""
-    from eoctl.face.columns import row_as_text
+    from eoctl.console.columns import row_as_text
     from eoctl.output import Report, emit, line
 
     rows = run.rows()
@@ -107,7 +107,7 @@ def _stream(run: LossRun, output: OutputFormat) -> None:
         kind="partition", columns=run.summary_columns, rows=run.summaries, notes=run.notes
     )
     emit(summaries, output)
-    tell_answer(run.answer(), output)
+    report_answer(run.answer(), output)
 
 
 # -- a run of `eoctl loss`: the survey, the notes, and the exit status
@@ -177,7 +177,7 @@ class LossRun:
         changes = self._survey.by_changes
         if self._survey.lost or not changes:
             yield Said("Lost", self._lost_words(), Severity.ERROR.rank if self._survey.lost else 0)
-        for each in told_of_changes(changes):
+        for each in note_of_changes(changes):
             yield Said("Lost", each, Severity.ERROR.rank)
         unknown = sum(each.unknown_records for each in found)
         if unknown:

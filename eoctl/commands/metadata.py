@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.commands.shared.metadata_state import (
     GivenMetadata,
+    diverged_note,
     moment_notes,
     newest_copy,
     parse_moment,
-    parted_note,
     reading_notes,
     require_reached,
     shown_value,
     wanted_topics,
 )
-from eoctl.declared import argument, option
 from eoctl.messages import Said, counted, listing, moment
 from eoctl.options import TERMINAL_ROWS, Limit, MetadataDir, Output, TopicPatterns
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import argument, option
 from eoctl.progress import Progress
 from recovery.cluster.clusters import counted_to, voters_of
 from recovery.cluster.history import (
@@ -111,11 +111,11 @@ def command(
 def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     from eoctl.commands.shared import cluster_rows as rows
     from eoctl.commands.shared.cluster_rows import with_words
-    from eoctl.messages import is_for_people, tell_answer
+    from eoctl.messages import is_for_people, report_answer
     from eoctl.output import Report, message
 
     partitions = run.partitions
-    tell_answer(answer(run), output)
+    report_answer(answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
         # Partitions with problems come first.
@@ -151,12 +151,12 @@ def _cut(
 
 def _durability(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     """Print which failures each topic survives. Status 1: a topic survives too few of them."""
-    from eoctl.messages import is_for_people, tell_answer
+    from eoctl.messages import is_for_people, report_answer
     from eoctl.output import message
     from recovery.elections.advice import TopicClaims, claims_of
 
     claims: list[TopicClaims] = list(claims_of(run.image, run.is_wanted))
-    tell_answer(durability_answer(claims), output)
+    report_answer(durability_answer(claims), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     columns = Columns(TopicClaims._fields, answers=TOPIC_ANSWERS)
@@ -173,7 +173,7 @@ def _history(run: HistoryRun, limit: int | None, output: OutputFormat) -> int:
 
     with Progress("reading", run.log_bytes), while_read(lambda: run.status):
         if output is OutputFormat.TEXT:
-            _tell_history(run, limit)
+            _report_history(run, limit)
         else:
             _stream(run, output)
     for note in run.notes:
@@ -181,7 +181,7 @@ def _history(run: HistoryRun, limit: int | None, output: OutputFormat) -> int:
     return run.status
 
 
-def _tell_history(run: HistoryRun, limit: int | None) -> None:
+def _report_history(run: HistoryRun, limit: int | None) -> None:
     from eoctl.messages import is_for_people
     from eoctl.output import Report, emit
 
@@ -236,11 +236,11 @@ def _stream(run: HistoryRun, output: OutputFormat) -> None:
 def _in_sync(
     paths: list[str], acknowledged: str, metadata_dir: str | None, output: OutputFormat
 ) -> int:
-    from eoctl.messages import tell_answer
+    from eoctl.messages import report_answer
     from eoctl.output import Report, message
 
     run = InSyncRun(paths, acknowledged, metadata_dir=metadata_dir)
-    tell_answer(run.answer(), output)
+    report_answer(run.answer(), output)
     _print([Report("in_sync", IN_SYNC_COLUMNS, run.rows)], output)
     for note in run.notes:
         message(note)
@@ -625,22 +625,22 @@ class HistoryRun:
         history = self.history
         voters = voters_of(history.image, self.given.copies)
         known = counted_to(self.given.copies, voters, history.end_offset, read=self.copy)
-        told = [*self.given.notes, *self._passed_over, *reading_notes(self.copy, history)]
+        reported = [*self.given.notes, *self._passed_over, *reading_notes(self.copy, history)]
         if history.start_offset:
-            told.append(f"what was before offset {history.start_offset} is in no file any more")
-        told += parted_note(self.copy, known, history.end_offset)
-        if known.end_offset < history.end_offset and known.parted_from is None:
-            told.append(
+            reported.append(f"what was before offset {history.start_offset} is in no file any more")
+        reported += diverged_note(self.copy, known, history.end_offset)
+        if known.end_offset < history.end_offset and known.diverged_from is None:
+            reported.append(
                 f"changes from offset {known.end_offset} on may never have counted: it is unknown "
                 f"how far the {len(voters) or 'unknown number of'} voters had agreed"
             )
-        told += moment_notes(history, self._moment)
+        reported += moment_notes(history, self._moment)
         if history.end_offset:
-            told.append(
+            reported.append(
                 f"metadata: {self.copy.partition.path}, offsets {history.start_offset} to"
                 f" {history.end_offset - 1}"
             )
-        return told
+        return reported
 
     @property
     def status(self) -> int:
@@ -730,8 +730,8 @@ def _words(change: Change) -> tuple[str, str]:
         return f"broker {change.broker_id}", ", ".join(change.why)
     if isinstance(change, SettingChange):
         value = shown_value(change.name, change.after)
-        told = "removed" if value is None else f"= {value}"
-        return change.resource_name or "all brokers", f"{change.name} {told}"
+        reported = "removed" if value is None else f"= {value}"
+        return change.resource_name or "all brokers", f"{change.name} {reported}"
     if isinstance(change, FeatureChange):
         return f"feature {change.name}", f"level {change.after}"
     if isinstance(change, QuorumLeaderChange):

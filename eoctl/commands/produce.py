@@ -32,7 +32,7 @@ from eoctl.clients.producing.topic_producer import (
     count_by_epoch,
     find_place,
 )
-from eoctl.clients.text.inputs import (
+from eoctl.clients.record_formats.inputs import (
     BytesAs,
     InputFormat,
     InterruptibleInput,
@@ -40,10 +40,10 @@ from eoctl.clients.text.inputs import (
     read_records,
 )
 from eoctl.clock import resolve_now
-from eoctl.commands.shared.appended import AppendAnswer, places_text
-from eoctl.declared import advanced_option, argument, option
+from eoctl.commands.shared.append_result import AppendAnswer, places_text
 from eoctl.messages import counted
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option, argument, option
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, UsageError
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
@@ -221,7 +221,7 @@ def command(
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.clients.producing.producer import parse_faults
     from eoctl.clients.producing.topic_producer import ProduceOptions, Transactions
-    from eoctl.clients.text.inputs import open_input, separator_bytes
+    from eoctl.clients.record_formats.inputs import open_input, separator_bytes
     from eoctl.clock import parse_time_ms
     from eoctl.progress import Progress
     from storage.errors import UsageError
@@ -289,7 +289,7 @@ def command(
 
 
 def _report(result: ProduceResult, output: OutputFormat, *, has_backup: bool) -> None:
-    from eoctl.commands.shared.appended import AppendedRows, show_appended
+    from eoctl.commands.shared.append_result import AppendedRows, show_appended
     from eoctl.output import Report
 
     reports = [Report("append", COLUMNS, result.reports)]
@@ -383,14 +383,14 @@ def as_holder(
     """
     if options.lease is None:
         return options
-    from eoctl.clients.coordinators.producer_id_topic import look_at_ids
+    from eoctl.clients.coordinators.producer_id_topic import inspect_ids
     from eoctl.clients.producing.produce_session import load_session
 
     generation = options.producer_epoch
     if generation is None and options.session is not None:
         session = load_session(options.session)
         generation = None if session is None else session.producer_epoch
-    opened = look_at_ids(targets[0].log_dir_path, options.now, fs)
+    opened = inspect_ids(targets[0].log_dir_path, options.now, fs)
     lease = opened.ids.require_held(options.lease, generation)
     return options._replace(producer_id=lease.producer_id, producer_epoch=lease.generation)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from eoctl.declared import output_option
-from eoctl.face.columns import size_text, time_text
-from eoctl.messages import Said, tell_first
+from eoctl.console.columns import size_text, time_text
+from eoctl.messages import Said, report_first
 from eoctl.messages import counted as number_of
 from eoctl.options import (
     Now,
@@ -18,12 +17,13 @@ from eoctl.options import (
     given_paths,
 )
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import output_option
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from recovery.look.census import Census, PartitionProducers
+    from recovery.inspect.census import Census, PartitionProducers
     from recovery.replay.snapshots import Clock
     from storage.dirs.discovery import Discovery, Selected
 
@@ -58,7 +58,7 @@ def command(
     """
     from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, line, message
-    from recovery.look.census import Census, count_producers, new_by_hour
+    from recovery.inspect.census import Census, count_producers, new_by_hour
     from recovery.replay.snapshots import Clock
     from storage.dirs.discovery import discover
 
@@ -102,7 +102,7 @@ def command(
         )
         reports.append(Report("hour", HOUR_COLUMNS, list(hours)))
     is_whole = not problems and all(each.found.is_whole for each in counted)
-    tell_first(producer_lines(total, len(shown), topics, is_whole=is_whole), output)
+    report_first(producer_lines(total, len(shown), topics, is_whole=is_whole), output)
     for number, report in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
@@ -154,7 +154,7 @@ def _has_any(counted: Counted) -> bool:
 
 
 def _row(counted: Counted, clock: Clock) -> Sequence[object]:
-    from recovery.look.census import count_producers
+    from recovery.inspect.census import count_producers
 
     census: Census = count_producers([counted.found.producers], clock)
     is_complete = not counted.found.notes
@@ -165,7 +165,7 @@ def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     """Read all partitions. A partition that cannot be listed becomes a problem."""
     from eoctl.progress import Progress, log_bytes
     from recovery.cluster.placement import doubts_around
-    from recovery.look.census import read_producers
+    from recovery.inspect.census import read_producers
     from storage.dirs.partition import Partition
 
     problems = [*map(str, found.problems), *doubts_around(found.whole)]

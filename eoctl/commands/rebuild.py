@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
+from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
-from eoctl.declared import advanced_option, argument, option, safety_option
-from eoctl.messages import is_for_people, tell_answer
+from eoctl.messages import is_for_people, report_answer
 from eoctl.output import Columns, OutputFormat, Report, emit, error, flush, while_read
+from eoctl.parameters import advanced_option, argument, option, safety_option
 from eoctl.progress import Progress, log_bytes
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.derive import RebuildSettings
 from recovery.rebuild.diff import FileState
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES, DEFAULT_INTERVAL_BYTES
-from recovery.rebuild.many import Derived, RebuildJob, derived_plan, rebuild_many, write_elsewhere
+from recovery.rebuild.partitions import (
+    Derived,
+    RebuildJob,
+    derived_plan,
+    rebuild_many,
+    write_elsewhere,
+)
 from recovery.replay.recover_state import recovery_price
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
@@ -36,8 +42,8 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Plan
     from recovery.cluster.clusters import Clusters
     from recovery.rebuild.diff import FileDifference
-    from recovery.rebuild.many import RebuildResult
-    from recovery.replay.recover_state import RecoveryPrice
+    from recovery.rebuild.partitions import RebuildResult
+    from recovery.replay.recover_state import RecoveryCost
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
@@ -110,7 +116,7 @@ def command(
         is_applied=change.is_kept,
     )
     if to is not None:
-        from recovery.rebuild.many import require_elsewhere
+        from recovery.rebuild.partitions import require_elsewhere
 
         for each in work:
             require_elsewhere(to, each.selected)
@@ -303,7 +309,7 @@ class RebuildRun:
         self._rows_count = self._others_count = 0
         self._is_changeable = False  # a partition other than `__cluster_metadata` differs
         self._planned: list[_PlannedFile] = []
-        self._prices: dict[str, RecoveryPrice] = {}  # by log dir
+        self._prices: dict[str, RecoveryCost] = {}  # by log dir
 
     @property
     def status(self) -> int:
@@ -323,11 +329,11 @@ class RebuildRun:
         reading = while_read(lambda: self.status, is_verdict=True) if to is None else nullcontext()
         with reading:
             rows = self._counted(self._rows(to))
-            is_told = is_for_people(output)
-            if is_told:
+            is_reported = is_for_people(output)
+            if is_reported:
                 others = [each for each in rows if each.state != str(FileState.EQUAL)]
                 rows = iter(others)
-                self._tell(to, output)
+                self._report(to, output)
             report = Report(
                 kind="derived_file",
                 columns=COLUMNS,
@@ -335,8 +341,8 @@ class RebuildRun:
                 notes=self._notes,
             )
             emit(report, output)
-            if not is_told:
-                self._tell(to, output)
+            if not is_reported:
+                self._report(to, output)
         return self.status
 
     def _counted(self, rows: Iterable[DerivedFileRow]) -> Iterator[DerivedFileRow]:
@@ -347,7 +353,7 @@ class RebuildRun:
                 self._is_changeable |= each.partition != f"{METADATA_TOPIC}-0"
             yield each
 
-    def _tell(self, to: str | None, output: OutputFormat) -> None:
+    def _report(self, to: str | None, output: OutputFormat) -> None:
         """Print the findings, and the next command."""
         if to is not None:
             return
@@ -358,7 +364,7 @@ class RebuildRun:
             ("eoctl", "repair", *damaged) if damaged else None,
             is_changeable=self._is_changeable,
         )
-        tell_answer(lines, output)
+        report_answer(lines, output)
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
         flush()  # before processes are started
@@ -472,7 +478,7 @@ class RebuildRun:
         )
         emit(Report("derived_file", COLUMNS, rows), output)
 
-    def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
+    def _price(self, log_dir: LogDir | None) -> RecoveryCost | None:
         """Return the recovery at the next broker start in a log dir, or None if unknown.
 
         It is computed and reported once for a log dir.

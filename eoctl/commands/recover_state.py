@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from eoctl import call, options
-from eoctl.call import Lacking, require_given
+from eoctl import command_line, options
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
+from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned
-from eoctl.declared import argument, option, safety_option
 from eoctl.dump.index_text import producer_line
 from eoctl.dump.rows import PRODUCER_ANSWERS
 from eoctl.messages import (
@@ -21,14 +20,15 @@ from eoctl.messages import (
     answer_width,
     counted,
     fitting,
+    report_first,
     said_line,
-    tell_first,
 )
 from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
+from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path
-from recovery.rebuild.many import Derived, derived_plan, require_elsewhere
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
+from recovery.rebuild.partitions import Derived, derived_plan, require_elsewhere
 from recovery.replay.recover_state import (
     EntryState,
     bytes_to_replay,
@@ -156,7 +156,7 @@ class _StateView:
             moment.describe(),
             *map(str, selected.problems),
             *(f"{self.path}: {each}" for each in not_given),
-            *_told(self.recovered, expired_count),
+            *_reported(self.recovered, expired_count),
         ]
         if is_older:
             self.notes.append(f"{self.recovered.file_name} is {DATA_TIMES}")
@@ -206,9 +206,9 @@ class _StateView:
         if recovered.damage:
             yield said_line(Said("Next", call_text(["eoctl", "check", self.path])))
         elif self._is_wrong and can_apply and not self._is_short:
-            yield said_line(Said("Next", call.again("--apply")))
+            yield said_line(Said("Next", command_line.again("--apply")))
         elif recovered.started_from == recovered.offset and recovered.offset:
-            again = call.again("--from-scratch")
+            again = command_line.again("--from-scratch")
             yield said_line(Said("Next", f"{again}   # compares it with the log"))
         elif not self._is_wrong and not self._is_short:
             yield said_line(Said("Next", "nothing to do"))
@@ -237,7 +237,7 @@ class _StateView:
 _WRONG = frozenset({EntryState.DIFFERS, EntryState.ONLY_RECOVERED, EntryState.ONLY_DISK})
 
 
-def _told(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
+def _reported(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
     yield from recovered.problems
     yield from recovered.notes
     if expired_count:
@@ -299,7 +299,7 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
         fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
         view.notes.append(f"wrote {to}")
     can_apply = to is None and options.at_offset is None
-    tell_first(view.lines(answer_width(output), can_apply=can_apply), output)
+    report_first(view.lines(answer_width(output), can_apply=can_apply), output)
     view.print(output)
     for note in view.notes:
         message(note)

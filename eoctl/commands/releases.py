@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from eoctl.declared import option, output_option
-from eoctl.messages import Said, tell_first
+from eoctl.messages import Said, report_first
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import Columns, OutputFormat
+from eoctl.parameters import option, output_option
 from recovery.rules.findings import Severity
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.output import Report
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.releases.answers import Reason, ReleaseAnswer
     from recovery.releases.levels import Obstacle
     from recovery.releases.survey import Survey
@@ -46,7 +46,7 @@ def command(
     """
     from eoctl.output import emit, line, message
     from eoctl.progress import Progress, log_bytes
-    from recovery.checks.grounds.broker_version import parse_broker_version
+    from recovery.checks.context.broker_version import parse_broker_version
     from recovery.releases.answers import answer_for, answers_of
     from recovery.releases.levels import obstacles_of
     from recovery.releases.survey import survey
@@ -63,7 +63,7 @@ def command(
     answers = answers_of(surveyed)
     asked = None if version is None else answer_for(surveyed, version)
     obstacles = list(obstacles_of(surveyed))
-    tell_first(_sentences(surveyed, answers, asked, obstacles), output)
+    report_first(_sentences(surveyed, answers, asked, obstacles), output)
     is_text = output is OutputFormat.TEXT
     reports = _reports(surveyed, answers, version, obstacles, is_whole=verbose or not is_text)
     for number, report in enumerate(reports):

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, refusal
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.command_line import Lacking, refusal
 from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
 from eoctl.output import Columns, OutputFormat, Report, emit, line
+from eoctl.parameters import advanced_option, argument, option, safety_option
 from eoctl.progress import Progress
 from recovery.changes.journals.losses import Lost
 from recovery.changes.plans.plan import absolute_path
 from recovery.cluster.clusters import Clusters, find_metadata, image_around
 from recovery.cluster.placement import lost_partitions
 from recovery.repair.plan import RepairJob, plan_repair, repair_many
-from recovery.repair.repaired import assigned_topic_id, mend_checkpoints
+from recovery.repair.repaired import assigned_topic_id, repair_checkpoints
 from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import recovery_price
 from recovery.rules.findings import Severity
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from eoctl.commands.shared.changes import Done
     from eoctl.messages import Line
     from recovery.changes.plans.plan import Plan
-    from recovery.rebuild.many import RebuildJob
-    from recovery.repair.repaired import MendedCheckpoints, Repaired
+    from recovery.rebuild.partitions import RebuildJob
+    from recovery.repair.repaired import Repaired, RepairedCheckpoints
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.errors import EoctlError
@@ -241,7 +241,7 @@ def compared_lines(
     """Yield the damage, the losses of each strategy, and the next command."""
     room = width - LABEL_WIDTH
     if not compared.rows:
-        text = f"nothing: {nothing}" if nothing else f"nothing can be repaired: {NO_WAY_BACK}"
+        text = f"nothing: {nothing}" if nothing else f"nothing can be repaired: {NO_UNDO}"
         yield said_line(Said("Plan", text, 0 if nothing else Severity.ERROR.rank))
         return
     names = list(dict.fromkeys(each.partition for each in compared.rows))
@@ -261,7 +261,7 @@ def compared_lines(
 
 
 NO_STRATEGY = "none"  # no repair is needed, or none is possible
-NO_WAY_BACK = (
+NO_UNDO = (
     "what is missing cannot be made from what is here; a backup or another replica may have it"
 )
 
@@ -366,7 +366,7 @@ class RepairRun:
         self._problems = discovered.problems
         metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
         self._absent = lost_partitions(whole, Clusters(whole, metadata))
-        self._mended: dict[str, MendedCheckpoints] = {}
+        self._repaired: dict[str, RepairedCheckpoints] = {}
         self._images: dict[str, ClusterImage | None] = {}
         self.notes = notes
         for each in found:
@@ -418,22 +418,22 @@ class RepairRun:
         # Salvage counts every good batch, so it shows the damage best.
         strategy = self._options.strategy or Strategy.SALVAGE
         if strategy is Strategy.SALVAGE:
-            self._mend_checkpoints()
+            self._repair_checkpoints()
         work = self._jobs_of(self._work, strategy)
         done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
         checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
         errors = tuple(each.error for each in checked if each.error is not None)
-        if errors and len(checked) == 1 and not self._has_mended:
+        if errors and len(checked) == 1 and not self._has_repaired:
             raise errors[0]
         good = [each for each in checked if each.error is None]
         notes = [*self.notes, *(note for each in good for note in each.notes)]
-        notes += (note for each in self._mended.values() for note in each.notes)
+        notes += (note for each in self._repaired.values() for note in each.notes)
         notes += map(str, self._absent)
         is_short = bool(self._absent) or any(map(_has_no_way, good))
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
-            is_needed = self._has_mended or any(row.strategy != NO_STRATEGY for row in rows)
-            notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
+            is_needed = self._has_repaired or any(row.strategy != NO_STRATEGY for row in rows)
+            notes += (*self._note_of_salvage(), *self._note_of_replicas(rows))
             return PlannedRepair(
                 plans=(),
                 rows=rows,
@@ -537,8 +537,8 @@ class RepairRun:
                 if each.limits is not None
             }
             price = None if around is None else recovery_price(around, lowered=lowered)
-            mended = self._mended.get(os.path.realpath(log_dir))
-            contents = None if mended is None else mended.contents
+            found = self._repaired.get(os.path.realpath(log_dir))
+            contents = None if found is None else found.contents
             plan = plan_repair(log_dir, parts, arguments[log_dir], price, contents)
             if plan is not None:
                 yield plan
@@ -546,39 +546,39 @@ class RepairRun:
     # -- checkpoints that do not parse
 
     @property
-    def _has_mended(self) -> bool:
-        return any(each.contents for each in self._mended.values())
+    def _has_repaired(self) -> bool:
+        return any(each.contents for each in self._repaired.values())
 
     @property
     def _is_unread(self) -> bool:
         """True if the log dirs have problems other than repaired checkpoints."""
-        mended = {
+        repaired = {
             os.path.join(real, name)  # noqa: PTH118 - a path is not looked at again
-            for real, each in self._mended.items()
+            for real, each in self._repaired.items()
             for name in each.contents
         }
-        return any(os.path.realpath(each.path) not in mended for each in self._problems)
+        return any(os.path.realpath(each.path) not in repaired for each in self._problems)
 
-    def _mend_checkpoints(self) -> None:
+    def _repair_checkpoints(self) -> None:
         """Plan as if the checkpoints of the given log dirs were repaired already.
 
         A checkpoint has lines for all partitions, so a PATH must be the whole log dir.
         """
         wanted = [os.path.realpath(each) for each in self._paths]
-        self._mended, self._work = {}, []
+        self._repaired, self._work = {}, []
         for each in self._found:
             log_dir = each.selected.log_dir
             real = None if log_dir is None else os.path.realpath(log_dir.path)
             if log_dir is not None and real in wanted:
-                if real not in self._mended:
-                    self._mended[real] = mend_checkpoints(log_dir)
-                selected = each.selected._replace(log_dir=self._mended[real].log_dir)
+                if real not in self._repaired:
+                    self._repaired[real] = repair_checkpoints(log_dir)
+                selected = each.selected._replace(log_dir=self._repaired[real].log_dir)
                 self._work.append(each._replace(selected=selected))
             else:
                 self._work.append(each)
 
-    def _told_of_salvage(self) -> Iterable[str]:
-        for each in self._mended.values():
+    def _note_of_salvage(self) -> Iterable[str]:
+        for each in self._repaired.values():
             for name in each.contents:
                 yield (
                     f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} anew, and"
@@ -644,7 +644,7 @@ class RepairRun:
             )
         return None
 
-    def _told_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
+    def _note_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
         """Yield the conditions of each proposed move-away."""
         jobs = {each.selected.partition.path: each for each in self._work}
         for each in rows:
@@ -738,7 +738,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
     if not found.plans and found.is_needed:
         notes += ("nothing was changed: --strategy shows the plan of one",)
     elif is_open:
-        notes += (f"nothing was changed: {NO_WAY_BACK}",)
+        notes += (f"nothing was changed: {NO_UNDO}",)
     else:
         where = " in the part that could be read and repaired here" if found.is_unread else ""
         where = " in the other partitions" if found.errors else where
@@ -756,13 +756,13 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
                 rows_of = ComparedStrategy._fields
                 emit(Report("strategy", rows_of, found.comparison.rows), output)
             return
-        told = rows
+        reported = rows
         if is_for_people(output):
-            told = [each for each in rows if each.steps_count or each.lost_ranges_count]
-        if told or not rows:
-            emit(Report("repair", COLUMNS, told), output)
-        if len(told) < len(rows):
-            line(f"{counted(len(rows) - len(told), 'partition')} with nothing to repair")
+            reported = [each for each in rows if each.steps_count or each.lost_ranges_count]
+        if reported or not rows:
+            emit(Report("repair", COLUMNS, reported), output)
+        if len(reported) < len(rows):
+            line(f"{counted(len(rows) - len(reported), 'partition')} with nothing to repair")
 
     def opening(width: int) -> Iterator[Line]:
         if found.comparison is not None:

@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.commands.shared.cluster_rows import partition_words
-from eoctl.declared import argument, option, safety_option
 from eoctl.messages import counted, listing
 from eoctl.output import OutputFormat, Report, emit
+from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
 from eoctl.replica_paths import (
     moment_of,
     node_id_of,
+    note_of_use,
     require_known_bounds,
     require_one_topic,
     select_replicas,
-    told_of_use,
 )
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.cluster.clusters import image_around
 from recovery.replay.snapshots import Clock
-from recovery.replicas.compare import acknowledged_end_offset, price_target, read_replica
+from recovery.replicas.compare import acknowledged_end_offset, estimate_target, read_replica
 from recovery.replicas.rejoin import plan_rejoin, require_follow_offset
-from recovery.truncate.price import price_recovery
-from storage.dirs.acknowledged import CopyStanding
+from recovery.truncate.cost import estimate_recovery
+from storage.dirs.acknowledged_offsets import ReplicaStanding
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import read_log_config
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from eoctl.commands.shared.changes import Done, PlanAnswer
     from eoctl.commands.shared.cluster_rows import PartitionStateRow
-    from eoctl.commands.shared.copies import (
+    from eoctl.commands.shared.replica_rows import (
         ChoiceRow,
         ComparedRows,
         LostTransactionRow,
@@ -98,7 +98,7 @@ def command(
     what the leader has, as bytes.
     """
     if action is ReplicasAction.COMPARE:
-        from eoctl.commands.shared.copies import compare
+        from eoctl.commands.shared.replica_rows import compare
 
         is_changing = change != PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
@@ -130,14 +130,14 @@ def command(
 
 def _report_comparison(run: ComparedRows, output: OutputFormat, *, has_all: bool) -> None:
     from eoctl.commands.shared.cluster_rows import PARTITION_COLUMNS, with_words
-    from eoctl.commands.shared.copies import (
+    from eoctl.commands.shared.replica_rows import (
         RECOMMENDATION_COLUMNS,
         ChoiceRow,
         ComparisonRow,
         LostTransactionRow,
         ReplicaRow,
     )
-    from eoctl.messages import tell_first
+    from eoctl.messages import report_first
     from eoctl.output import Report, emit, line, message
 
     choices, transactions = run.choices, run.transactions
@@ -163,7 +163,7 @@ def _report_comparison(run: ComparedRows, output: OutputFormat, *, has_all: bool
             rows=run.recommendations,
         )
     )
-    tell_first(recommendation_lines(run), output)
+    report_first(recommendation_lines(run), output)
     for number, each in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
@@ -194,7 +194,7 @@ def _of_leaders(run: ComparedRows) -> tuple[list[ChoiceRow], list[LostTransactio
 # -- the answer of `replicas compare` before its tables
 
 
-TOLD_COUNT = 2  # of partitions, in lines
+REPORTED_COUNT = 2  # of partitions, in lines
 
 
 def recommendation_lines(run: ComparedRows) -> Iterator[str]:
@@ -202,7 +202,7 @@ def recommendation_lines(run: ComparedRows) -> Iterator[str]:
     ranked = sorted(run.recommendations, key=_dearness)
     states = {(each.topic, each.partition): each for each in run.states}
     standings = {each.path: each.standing for each in run.replicas}
-    for each in ranked[:TOLD_COUNT]:
+    for each in ranked[:REPORTED_COUNT]:
         broker = "" if each.broker is None else f"broker {each.broker}, "
         yield f"{each.topic}-{each.partition}: leader {broker}{each.leader}"
         lost = _count_of(each.lost_records_count)
@@ -218,8 +218,8 @@ def recommendation_lines(run: ComparedRows) -> Iterator[str]:
         yield from _cluster_lines(
             states.get((each.topic, each.partition)), each.broker, standings[each.leader]
         )
-    if len(ranked) > TOLD_COUNT:
-        yield f"and {len(ranked) - TOLD_COUNT:,} more partitions"
+    if len(ranked) > REPORTED_COUNT:
+        yield f"and {len(ranked) - REPORTED_COUNT:,} more partitions"
 
 
 def _cluster_lines(
@@ -235,7 +235,7 @@ def _cluster_lines(
     absent = [each for each in state.replicas if each not in state.isr]
     if absent:
         yield f"  not in the ISR: {listing([f'broker {each}' for each in absent], 'brokers')}"
-    if standing == CopyStanding.OUT_OF_SYNC:
+    if standing == ReplicaStanding.OUT_OF_SYNC:
         yield f"  broker {broker} leads by an unclean election only: see eoctl start-order"
 
 
@@ -349,7 +349,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
     clock = Clock.at(moment.ms, options.expiration_ms)
     partitions = [Partition.of(each) for each in selected]
     require_one_topic(partitions)
-    notes = [moment.describe(), *told_of_use(partitions)]
+    notes = [moment.describe(), *note_of_use(partitions)]
     with Progress("reading") as progress:
         follower, leader = (read_replica(each, on_bytes=progress.advance) for each in partitions)
     acknowledged = acknowledged_end_offset(follower, [leader])
@@ -381,7 +381,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
     notes += rejoin.notes
     if not rejoin.steps:
         return PlannedRejoin(None, (row,), tuple(notes))
-    tail = price_target(rejoin.truncation, acknowledged)
+    tail = estimate_target(rejoin.truncation, acknowledged)
     notes += tail.notes
     notes.append(
         "verified: headers and checksums of all batches of both; records were not decompressed"
@@ -459,7 +459,7 @@ def _show_hw_rule(
 
 def _price(rejoin: Rejoin, tail: Tail) -> dict[str, Any]:
     transactions = tail.transactions
-    recovery = price_recovery(rejoin.truncation)
+    recovery = estimate_recovery(rejoin.truncation)
     if recovery is not None:
         recovery = recovery._replace(log_bytes=recovery.log_bytes + rejoin.append_bytes)
     return {

@@ -10,8 +10,7 @@ from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.commands.reporting.gather import gather
-from eoctl.declared import advanced_option, option, records_option
+from eoctl.commands.reporting.report_rows import gather
 from eoctl.options import (
     Jobs,
     MetadataDir,
@@ -25,6 +24,7 @@ from eoctl.options import (
     process_count,
 )
 from eoctl.output import OutputFormat, Report, emit, message
+from eoctl.parameters import advanced_option, option, records_option
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError, UsageError, pasted
 from storage.files import fsio
@@ -34,7 +34,7 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.report_options import ReportRequest
     from eoctl.report.model import Model
 
 
@@ -105,7 +105,7 @@ def command(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl report PATH... --to report.html")
     from eoctl.clock import parse_time_ms
-    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.report_options import ReportRequest
 
     return run_report(
         ReportRequest(
@@ -200,7 +200,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
 
 def write_page(to: str, model: Model, *, max_lanes: int) -> None:
     """Draw the page, and replace its file in one step. Raises AccessError."""
-    from eoctl.face.columns import size_text
+    from eoctl.console.columns import size_text
     from eoctl.report.page import page_of
 
     data = page_of(model, max_lanes=max_lanes)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options, output, progress
 from eoctl.clients.log.log_walk import DamageError
-from eoctl.declared import argument, option, records_option, safety_option
-from eoctl.face.columns import duration_text, printable, size_text
+from eoctl.console.columns import duration_text, printable, size_text
 from eoctl.messages import counted, first_of
 from eoctl.options import OfferUntil, OnDamage
 from eoctl.output import OutputFormat, Report, emit
+from eoctl.parameters import argument, option, records_option, safety_option
 from eoctl.progress import Progress
 from eoctl.serve.server import Address, Server
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
@@ -41,7 +41,7 @@ from storage.file_names import METADATA_TOPIC, DirState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eoctl.clients.text.schemas import Schemas
+    from eoctl.clients.record_formats.schemas import Schemas
     from eoctl.serve.connection import Connection
     from eoctl.serve.state.catalogue import ServedPartition
     from storage.dirs.discovery import Discovery, Selected
@@ -131,7 +131,7 @@ def command(
     )
     schemas = None
     if decode or schema_dir:
-        from eoctl.clients.text.schemas import schemas_for
+        from eoctl.clients.record_formats.schemas import schemas_for
 
         if not verify:
             raise UsageError("--decode counts what --verify reads", next_step="--verify --decode")
@@ -242,7 +242,7 @@ def verify(catalogue: Catalogue) -> None:
             try:
                 each.log.verify()
             except (AccessError, DamageError) as exc:
-                catalogue.tell_once(str(exc))
+                catalogue.report_once(str(exc))
 
 
 def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
@@ -268,7 +268,7 @@ def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
                 if given is not None:
                     schemas.count(given.lists().values)
         except (AccessError, DamageError) as exc:  # clients meet it at the same offset
-            catalogue.tell_once(str(exc))
+            catalogue.report_once(str(exc))
 
 
 # -- one run of `eoctl serve`: the partitions, the address, the clients, and the damage they met
@@ -395,7 +395,7 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
         image,
         metadata=quorum,
         rules=options.rules,
-        tell=lambda _: None,
+        report=lambda _: None,
     )
 
 
@@ -455,7 +455,7 @@ class _Run:
         """Listen, print the served partitions, and wait."""
         loop = asyncio.get_running_loop()
         self._end_when_asked(loop)
-        self._catalogue.tell = lambda words: self._tell_from(loop, words)
+        self._catalogue.report = lambda words: self._report_from(loop, words)
         self._server = server = Server(self._catalogue, self._members, on_end=self._take_leave)
         try:
             if self._options.verifies:
@@ -467,7 +467,7 @@ class _Run:
             if self._options.follows:
                 server.follow()
             began_s = time.monotonic()
-            await self._tell_all(server)
+            await self._report_all(server)
             seconds = self._options.for_seconds
             left_s = None if seconds is None else began_s + seconds - time.monotonic()
             with suppress(TimeoutError):
@@ -478,18 +478,18 @@ class _Run:
             if self._commits is not None:
                 self._commits.close()
 
-    async def _tell_all(self, server: Server) -> None:
+    async def _report_all(self, server: Server) -> None:
         """Print the address and all served partitions, even if an interrupt arrives."""
-        self._tell_where(server.address)
-        telling = asyncio.create_task(self._tell_rows(server))
+        self._report_where(server.address)
+        reporting = asyncio.create_task(self._report_rows(server))
         try:
-            await asyncio.shield(telling)
+            await asyncio.shield(reporting)
         except asyncio.CancelledError:
             self._gives_way = False
-            await telling  # which a second Ctrl-C ends, too
+            await reporting  # which a second Ctrl-C ends, too
             raise
 
-    def _tell_where(self, address: Address) -> None:
+    def _report_where(self, address: Address) -> None:
         if self._form is OutputFormat.TEXT:
             output.line(f"bootstrap {address}")
         else:
@@ -502,7 +502,7 @@ class _Run:
             f" --topic {pasted(topic)}"
         )
 
-    async def _tell_rows(self, server: Server) -> None:
+    async def _report_rows(self, server: Server) -> None:
         """Print the served partitions, while they are served already."""
         rows = []
         until_s = asyncio.get_running_loop().time() + GIVE_WAY_S
@@ -514,7 +514,7 @@ class _Run:
         if self._options.verifies:
             self.notes.append(VERIFIED)
             if self._options.schemas is not None:
-                self.notes += self._options.schemas.told()
+                self.notes += self._options.schemas.reported()
         emit(
             Report(
                 kind="served_partition",
@@ -551,7 +551,7 @@ class _Run:
     # --- messages
 
     @staticmethod
-    def _tell_from(loop: asyncio.AbstractEventLoop, words: str) -> None:
+    def _report_from(loop: asyncio.AbstractEventLoop, words: str) -> None:
         """Print a message from any thread."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(lambda: output.message(words, level="warning"))

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl import options
-from eoctl.declared import Panel, advanced_option, argument, option, records_option
 from eoctl.output import OutputFormat
+from eoctl.parameters import Panel, advanced_option, argument, option, records_option
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from eoctl.lab.world.settings import PlaySettings
+    from eoctl.lab.environment.settings import PlaySettings
 
 
 class CutBy(StrEnum):
@@ -75,7 +75,7 @@ def cluster_of(
     fsync: FsyncWhen,
 ) -> PlaySettings:
     """Return the settings of a cluster from the options."""
-    from eoctl.lab.world.settings import PlaySettings
+    from eoctl.lab.environment.settings import PlaySettings
 
     return PlaySettings(
         nodes=nodes,
@@ -196,7 +196,7 @@ def init(
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Make a cluster: a log dir for each node, one topic, a controller with its metadata log."""
-    from eoctl.lab.sim.play import init_cluster
+    from eoctl.lab.sim.simulate import init_cluster
 
     settings = cluster_of(
         nodes=nodes,
@@ -277,8 +277,8 @@ def run(
     At the end all is healed and read once more, and the brokers stop cleanly. The same seed gives
     the same run. The history of the clients is written beside the log dirs.
     """
-    from eoctl.lab.sim.play import parse_retries, replay_saved, run_cluster
-    from eoctl.lab.world.settings import RunSettings
+    from eoctl.lab.environment.settings import RunSettings
+    from eoctl.lab.sim.simulate import parse_retries, replay_saved, run_cluster
 
     settings = RunSettings(
         seed=seed,
@@ -327,7 +327,7 @@ def check(
     Finds acknowledged records that are lost, duplicates, offsets with two values, torn
     transactions, replicas that differ, and other things that must not be.
     """
-    from eoctl.lab.sim.judge import check_cluster
+    from eoctl.lab.sim.check import check_cluster
 
     return check_cluster(path, history or (), directory or (), output)
 
@@ -375,9 +375,9 @@ def explore(
     Simulates small clusters with faults drawn from each seed, in memory if possible. eoctl shortens
     the sequence it finds, and prints the commands that repeat it.
     """
+    from eoctl.lab.environment.settings import RunSettings
     from eoctl.lab.sim.guarantees import explore_cluster
-    from eoctl.lab.sim.play import parse_retries
-    from eoctl.lab.world.settings import RunSettings
+    from eoctl.lab.sim.simulate import parse_retries
 
     settings = cluster_of(
         nodes=nodes,
@@ -409,7 +409,7 @@ def scripts(output: options.Output = OutputFormat.TEXT) -> int:
 
     eoctl sim run DIR --script NAME runs a scenario.
     """
-    from eoctl.lab.sim.play import list_scripts
+    from eoctl.lab.sim.simulate import list_scripts
 
     return list_scripts(output)
 

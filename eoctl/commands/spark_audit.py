@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from eoctl.commands.shared.audit_run import exit_status, run_audit
 from eoctl.commands.shared.engine import EngineRun, choose_engine
-from eoctl.declared import advanced_option, argument, option, output_option
-from eoctl.messages import Said, counted, tell_first
+from eoctl.messages import Said, counted, report_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -26,6 +25,7 @@ from eoctl.options import (
     process_count,
 )
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, message
+from eoctl.parameters import advanced_option, argument, option, output_option
 from eoctl.spark.tables import TableTarget, write_tables
 from recovery.audit.reports import REPORTS
 from recovery.rules.findings import Severity
@@ -123,8 +123,8 @@ def command(
     )
     page = None
     if report_html is not None:
-        from eoctl.commands.reporting.audited import AuditedReport
-        from eoctl.commands.reporting.calls import ReportRequest
+        from eoctl.commands.reporting.audit_report import AuditedReport
+        from eoctl.commands.reporting.report_options import ReportRequest
 
         request = ReportRequest(
             given_paths(paths, server_properties),
@@ -253,7 +253,7 @@ def run_call(call: AuditCall) -> int:
         if page is not None:
             run.require_functions()
         result = run_audit(call.paths, audit, run)
-        _tell(result, call)
+        _report(result, call)
         if call.to is not None:
             _write(result, call.to, audit, run)
         if page is not None:
@@ -304,11 +304,11 @@ def audit_lines(result: AuditResult) -> Iterator[Said]:
              "duplicate_batches", "problems_count")  # fmt: skip
     sums = {each: sum(row[columns.index(each)] or 0 for row in rows) for each in names}
     what = f"{counted(len(rows), 'partition')}, {counted(sums['records'], 'record')}"
-    told = ", ".join(
+    reported = ", ".join(
         f"{sums[f'{each}_transactions']:,} {each}" for each in ("committed", "aborted", "open")
     )
     yield Said("Audited", what)
-    yield Said("Counts", f"transactions: {told}")
+    yield Said("Counts", f"transactions: {reported}")
     wrong = []
     if sums["duplicate_batches"]:
         wrong.append(counted(sums["duplicate_batches"], "duplicate batch", "duplicate batches"))
@@ -318,9 +318,9 @@ def audit_lines(result: AuditResult) -> Iterator[Said]:
                Severity.WARNING.rank if wrong else 0)  # fmt: skip
 
 
-def _tell(result: AuditResult, call: AuditCall) -> None:
+def _report(result: AuditResult, call: AuditCall) -> None:
     """Print the answer, then the requested reports, each once."""
-    tell_first(audit_lines(result), call.output)
+    report_first(audit_lines(result), call.output)
     names = REPORTS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
         report = REPORTS[name]

@@ -8,8 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.clock import resolve_now
-from eoctl.declared import argument, option
-from eoctl.face.style import screen_size
+from eoctl.console.style import screen_size
 from eoctl.messages import LABEL_WIDTH, MAX_NAMES, Said, counted, listing, span
 from eoctl.options import (
     TERMINAL_ROWS,
@@ -21,13 +20,14 @@ from eoctl.options import (
     TopicPatterns,
 )
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import argument, option
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
-from recovery.cluster.placement import find_held_back
+from recovery.cluster.placement import find_blocked
 from recovery.elections.advice import advise, how_led, steps_of
-from recovery.elections.copies import UNREAD, read_cut
 from recovery.elections.nodes import find_dead_cluster
 from recovery.elections.orders import NEVER
+from recovery.elections.replica_logs import UNREAD, read_cut
 from recovery.replay.snapshots import Clock
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, pasted
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from eoctl.output import Report
     from recovery.elections.advice import Advice, Advised
-    from recovery.elections.copies import CutContents
     from recovery.elections.orders import OrderSum
+    from recovery.elections.replica_logs import CutContents
 
 
 def command(
@@ -79,13 +79,13 @@ def command(
         now=now,
         expiration_ms=producer_expiry_ms,
     )
-    from eoctl.messages import is_for_people, tell_answer
+    from eoctl.messages import is_for_people, report_answer
 
-    tell_answer(answer(run), output)
+    report_answer(answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     _print(_reports(run, limit), output)
-    _tell(run)
+    _report(run)
     return run.status
 
 
@@ -140,7 +140,7 @@ def _print(reports: list[Report], output: OutputFormat) -> None:
         emit(each, output)
 
 
-def _tell(run: AdviseRun) -> None:
+def _report(run: AdviseRun) -> None:
     from eoctl.output import message
 
     for note in run.notes:
@@ -257,12 +257,12 @@ class AdviseRun:
         if topics and not any(map(is_wanted, image.topics)):
             raise UsageError(f"no topic {', '.join(topics)} in {cluster.metadata.path}")
         given = [each for node in cluster.nodes.values() for each in node.log_dirs]
-        self.held_back = [
-            each for each in find_held_back(given, Clusters(given)) if is_wanted(each.key.topic)
+        self.blocked = [
+            each for each in find_blocked(given, Clusters(given)) if is_wanted(each.key.topic)
         ]
         with Progress("reading"):
             self.advice: Advice = advise(cluster, running=running, gone=gone, is_wanted=is_wanted)
-            self.notes = [f"{each.path}: {each.key}: {each.missing}" for each in self.held_back]
+            self.notes = [f"{each.path}: {each.key}: {each.missing}" for each in self.blocked]
             self.notes += self.advice.notes
             self.partitions = [_partition_row(each, self.advice) for each in self.advice.partitions]
             self.choices = [row for each in self.advice.partitions for row in self._choices(each)]
@@ -302,9 +302,9 @@ class AdviseRun:
         )
         if (
             is_dear
-            or self.held_back
+            or self.blocked
             or self.advice.plan.missing_votes
-            or any(not each.is_led or each.is_asked_for for each in partitions)
+            or any(not each.is_led or each.is_requested for each in partitions)
             or any(each.lower_to is not None for each in self.partitions)
         ):
             return EXIT_FINDINGS
@@ -400,8 +400,8 @@ def _order_row(each: OrderSum, *, is_recommended: bool) -> OrderRow:
 def _require_known(ids: Sequence[int], brokers: Collection[int], voters: Sequence[int]) -> None:
     for each in ids:
         if each not in brokers and each not in voters:
-            told = ", ".join(map(str, sorted({*brokers, *voters})))
-            raise UsageError(f"{each}: no node of that id; the metadata know {told}")
+            reported = ", ".join(map(str, sorted({*brokers, *voters})))
+            raise UsageError(f"{each}: no node of that id; the metadata know {reported}")
 
 
 def _wanted(topics: Sequence[str]) -> Callable[[str], bool]:
@@ -414,17 +414,17 @@ def _wanted(topics: Sequence[str]) -> Callable[[str], bool]:
 
 GRAVE, BAD = 1, 2
 MIN_ROOM = 40  # columns, even on a narrower terminal
-TOLD_REQUESTS = 2  # partitions whose unclean election is written out
+REPORTED_REQUESTS = 2  # partitions whose unclean election is written out
 
 
 def answer(run: AdviseRun) -> Iterator[Said]:
     """Yield which broker to start first, and the result."""
     advice = run.advice
-    yield from _wrapped(_held_back(run), _start(advice), _why(advice), _lost(run), _doubt(advice))
+    yield from _wrapped(_blocked(run), _start(advice), _why(advice), _lost(run), _doubt(advice))
     yield from _wrapped(_disks(advice))
     yield from _wrapped(_writes(run), _reads(run))
     yield from _requests(advice)
-    if run.held_back:
+    if run.blocked:
         text = "rename as First says, before you start another broker; then run this again"
         yield from _wrapped([Said("Next", text)])
     else:
@@ -441,12 +441,12 @@ def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
             yield Said("", each)
 
 
-def _held_back(run: AdviseRun) -> Iterator[Said]:
+def _blocked(run: AdviseRun) -> Iterator[Said]:
     """Yield the records that only a directory with a suffix has, to restore before a start."""
-    for each in run.held_back[:MAX_NAMES]:
+    for each in run.blocked[:MAX_NAMES]:
         what = f"It alone has {each.missing.offsets} of {each.key}"
-        yield Said("First", f"{each.way_back} {what}", BAD)
-    if (more := len(run.held_back) - MAX_NAMES) > 0:
+        yield Said("First", f"{each.undo_steps} {what}", BAD)
+    if (more := len(run.blocked) - MAX_NAMES) > 0:
         yield Said("", f"{more:,} more of these: see the notes", BAD)
 
 
@@ -516,12 +516,12 @@ def _why(advice: Advice) -> Iterator[Said]:
     if all(map(_leads_now, advice.partitions)):
         yield Said("Why", f"{counted(count, 'partition')}, all led already by brokers that run")
         return
-    yield Said("Why", f"{_told_of_first(best, count)}{_told_of_others(advice, count)}")
+    yield Said("Why", f"{_note_of_first(best, count)}{_note_of_others(advice, count)}")
     if known := _known_leader(advice):
         yield Said("", known)
 
 
-def _told_of_first(best: OrderSum, count: int) -> str:
+def _note_of_first(best: OrderSum, count: int) -> str:
     what = counted(count, "partition")
     if best.first_partitions_count < count:
         led = best.first_partitions_count
@@ -532,7 +532,7 @@ def _told_of_first(best: OrderSum, count: int) -> str:
     return f"with {best.order[0]} up, {all_are} led{request}"
 
 
-def _told_of_others(advice: Advice, count: int) -> str:
+def _note_of_others(advice: Advice, count: int) -> str:
     """Return the worst result of starting another broker first."""
     best = advice.orders[0]
     others = [each for each in advice.orders if each.order[0] != best.order[0]]
@@ -588,7 +588,7 @@ def _lost(run: AdviseRun) -> Iterator[Said]:
         yield Said("Lost", "nothing: no given copy has records that its leader lacks")
     worst = max(_chosen(run), key=lambda each: each.lost_offsets_count or 0, default=None)
     if worst is not None and worst.lost_offsets_count:
-        yield Said("", _told_of_cut(worst))
+        yield Said("", _note_of_cut(worst))
 
 
 def _chosen(run: AdviseRun) -> list[LeaderRow]:
@@ -597,7 +597,7 @@ def _chosen(run: AdviseRun) -> list[LeaderRow]:
     return [each for each in run.choices if leaders[each.topic, each.partition] == each.broker]
 
 
-def _told_of_cut(row: LeaderRow) -> str:
+def _note_of_cut(row: LeaderRow) -> str:
     text = f"{row.topic}-{row.partition}: {row.start_offset}..{(row.end_offset or 0) - 1}"
     text += f" of broker {row.from_broker}"
     if row.lost_transactions_count:
@@ -623,7 +623,7 @@ def _writes(run: AdviseRun) -> Iterator[Said]:
     steps = [each.writable_step for each in run.partitions]
     last = max((each for each in steps if each is not None), default=0)
     if None not in steps:
-        text = "acks=all now" if not last else _told_of_step(run, last)
+        text = "acks=all now" if not last else _note_of_step(run, last)
         yield Said("Writes", f"{text}; min.insync.replicas may stay")
 
 
@@ -638,7 +638,7 @@ def _reads(run: AdviseRun) -> Iterator[Said]:
     yield Said("Reads", f"a leader shows what is {below}: {what} later")
 
 
-def _told_of_step(run: AdviseRun, step: int) -> str:
+def _note_of_step(run: AdviseRun, step: int) -> str:
     order = run.advice.orders[0].order[:step]
     if step == 1:
         return f"acks=all with broker {order[0]} up"
@@ -647,7 +647,7 @@ def _told_of_step(run: AdviseRun, step: int) -> str:
 
 def _requests(advice: Advice) -> Iterator[Said]:
     asked = [
-        each for each in advice.partitions if each.outcome is not None and each.outcome.is_asked_for
+        each for each in advice.partitions if each.outcome is not None and each.outcome.is_requested
     ]
     if not asked:
         return
@@ -655,7 +655,7 @@ def _requests(advice: Advice) -> Iterator[Said]:
     missed = sorted({broker for each in asked for broker in each.missed})
     better = f": bring back broker {_ids(missed)}, if you can" if missed else ""
     yield from _wrapped([Said("Unclean", f"none of these may lead {names}{better}", BAD)])
-    for each in asked[:TOLD_REQUESTS]:
+    for each in asked[:REPORTED_REQUESTS]:
         assert each.outcome is not None
         up = advice.orders[0].order[: each.outcome.step]
         when = f"with {_ids(up)} up, and no other" if up else "now"
@@ -682,7 +682,7 @@ def _next(advice: Advice) -> Iterator[Said]:
     waiting = [each.step for each in first if 1 < each.step <= len(best.order)]
     if not waiting:
         text = f"start {_controllers_first(advice)}broker {best.order[0]}"
-        if any(each.is_asked_for and each.step == 1 for each in first):
+        if any(each.is_requested and each.step == 1 for each in first):
             text += ", request its election"
         if by_first:
             text += ", and see that it leads before the next broker"

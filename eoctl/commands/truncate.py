@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
+from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
-from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.output import Columns, OutputFormat, Report, emit
+from eoctl.parameters import advanced_option, argument, option, safety_option
 from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
 from recovery.changes.journals.listing import unfinished_path
-from recovery.changes.plans.changeable import require_same_segments
 from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.changes.plans.preconditions import require_same_segments
 from recovery.cluster.clusters import image_around
 from recovery.replay.recover_state import bytes_to_replay
 from recovery.replay.snapshots import Clock
+from recovery.truncate.cost import cut_parts, estimate_truncation
 from recovery.truncate.plan import plan_truncation
-from recovery.truncate.price import cut_parts, price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState, read_log_dir
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from eoctl.commands.shared.changes import Done, PlanAnswer
     from recovery.changes.plans.plan import Plan
+    from recovery.truncate.cost import TruncationCost
     from recovery.truncate.plan import Truncation
-    from recovery.truncate.price import TruncationPrice
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
@@ -340,7 +340,7 @@ def _put_together(
     cut = [each for each in truncations if each.steps]
     with Progress("counting removed records", lambda: sum(map(_bytes_to_count, cut))):
         first, *others = (
-            price_truncation(
+            estimate_truncation(
                 each,
                 log_dirs=log_dirs or _own_log_dirs(each),
                 image=image,
@@ -350,7 +350,7 @@ def _put_together(
         )
     price = first.to_json()
     notes += price.pop("notes")
-    notes += _told_of_reopened(first)
+    notes += _note_of_reopened(first)
     if others:
         price["replicas"] = [
             _replica_price(each, found) for each, found in zip(cut[1:], others, strict=True)
@@ -368,7 +368,7 @@ def _put_together(
     return PlannedTruncation(plan, rows, tuple(dict.fromkeys(notes)))
 
 
-def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:
+def _note_of_reopened(price: TruncationCost) -> Iterator[str]:
     """Yield the result for transactions that lose their marker and keep data."""
     count = (price.transactions_count or {}).get("reopened", 0)
     if count:
@@ -388,7 +388,7 @@ def _own_log_dirs(truncation: Truncation) -> list[LogDir]:
     return [] if log_dir is None else [log_dir]
 
 
-def _replica_price(truncation: Truncation, price: TruncationPrice) -> dict[str, Any]:
+def _replica_price(truncation: Truncation, price: TruncationCost) -> dict[str, Any]:
     names = (
         *("cut_start_offset", "cut_end_offset", "records_count", "missing_offsets_count"),
         "log_bytes",

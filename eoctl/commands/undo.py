@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl import options
-from eoctl.declared import argument, records_option, safety_option
 from eoctl.output import OutputFormat
+from eoctl.parameters import argument, records_option, safety_option
 
 if TYPE_CHECKING:
     from recovery.changes.journals.journal import Journal
@@ -39,19 +39,19 @@ def command(
     broker does that runs.
     """
     from eoctl.commands.shared.changes import undone_lines
-    from eoctl.messages import tell_answer
+    from eoctl.messages import report_answer
     from eoctl.output import Report, emit
     from eoctl.progress import Progress
     from recovery.changes.journals.journal import read_journal
     from recovery.changes.journals.listing import all_later
-    from recovery.changes.undo import check_undo, require_way_back, undo
+    from recovery.changes.undo import check_undo, require_undo, undo
     from storage.errors import EoctlError
     from storage.files.broker_lock import take
     from storage.files.fsio import FileSystem
 
     given = {each.path: each for each in map(_newest, journals)}
     for each in given.values():  # before newer journals are undone in vain
-        require_way_back(each)
+        require_undo(each)
     if with_later:
         for path in [path for each in given.values() for path in all_later(each)]:
             given.setdefault(path, read_journal(path))
@@ -85,7 +85,7 @@ def command(
         if rows:  # even before an error, as these are undone
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
-            tell_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
+            report_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
 
 
 def _newest(path: str) -> Journal:

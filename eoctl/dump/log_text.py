@@ -24,9 +24,9 @@ from storage.formats.compression import Codec
 from storage.formats.java_text import kafka_text, kafka_text_pieces
 from storage.formats.record import RecordHeader
 from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.kernel_choice import load_native, select_kernel
 from storage.kernels.protocol import ScannedBatch, VerdictKind
 from storage.kernels.scan import Scan
-from storage.kernels.select import load_native, select_kernel
 from storage.limits import as_int64
 from storage.log.segment import LogRecord, size_problem
 from storage.value_pieces import PIECE_BYTES, is_large
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from eoctl.dump.selection import BatchFilter, DumpOptions, LogContext
     from eoctl.dump.session import DumpSession
     from storage.formats.record_batch import BatchHeader
+    from storage.kernels.kernel_choice import Native
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import Verdict
     from storage.kernels.record_table import RecordTable
-    from storage.kernels.select import Native
     from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
@@ -212,13 +212,13 @@ class PrintingScan(Scan):
         last_record_offset = to.before()
         if as_int64(last_record_offset) != last_record_offset:
             return pos  # the offset of a batch is wrong and does not fit into the kernel's 64 bits
-        told_pos = pos
+        reported_pos = pos
 
-        def tell(end_pos: int) -> None:
-            nonlocal told_pos
+        def report(end_pos: int) -> None:
+            nonlocal reported_pos
             if watcher is not None:
-                watcher.read(self._path, told_pos, end_pos - told_pos)
-            told_pos = end_pos
+                watcher.read(self._path, reported_pos, end_pos - reported_pos)
+            reported_pos = end_pos
 
         printed = self._native.print_log(
             self._name,
@@ -231,7 +231,7 @@ class PrintingScan(Scan):
             threads=to.threads,
             piece_bytes=KERNEL_PIECE_BYTES * (1 if to.records else HEADERS_FACTOR),
             write=to.write,
-            tick=tell,
+            tick=report,
         )
         to.after(printed.last_record_offset, printed.non_consecutive)
         self.printed_pos = max(self.printed_pos, printed.place[0])

@@ -199,7 +199,7 @@ def closing_rows(
 
 
 # Rows that only programs get. People get them as messages.
-TOLD = ("error", "verdict")
+REPORTED = ("error", "verdict")
 REPEATED = ("kind", "path")
 PRODUCER_ANSWERS = (
     "producer_id", "producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset",
@@ -209,7 +209,7 @@ PRODUCER_ANSWERS = (
 
 def print_table(rows: Iterable[dict[str, Any]]) -> None:
     """Print the entries among the rows of one file. Fields that no entry has are left out."""
-    entries = [row for row in rows if row["kind"] not in TOLD]
+    entries = [row for row in rows if row["kind"] not in REPORTED]
     if not entries:
         line("no entries")
         return

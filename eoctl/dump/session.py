@@ -42,7 +42,7 @@ class DumpSession:
         self.failed_count = 0
         self.invalid_count = 0
         self.unreadable_count = 0
-        self._told_tags: set[tuple[str, int]] = set()
+        self._reported_tags: set[tuple[str, int]] = set()
 
     # -- problems
 
@@ -57,10 +57,10 @@ class DumpSession:
     def tags_of(self, path: str, pos: int, record: LogRecord) -> Callable[[list[int]], None]:
         """Return a function that reports tagged fields that no text shows, each once per file."""
 
-        def tell(tags: list[int]) -> None:
+        def report(tags: list[int]) -> None:
             for tag in tags:
-                if (path, tag) not in self._told_tags:
-                    self._told_tags.add((path, tag))
+                if (path, tag) not in self._reported_tags:
+                    self._reported_tags.add((path, tag))
                     message = (
                         f"tagged field {tag} of the record at offset {record.offset} is unknown,"
                         " and not shown"
@@ -68,7 +68,7 @@ class DumpSession:
                     error = CorruptError(message, check_id="COO-5", pos=pos)
                     self.problem(error.located(path, pos))
 
-        return tell
+        return report
 
     def failed(self, error: EoctlError) -> None:
         """Report a file that could not be dumped at all."""

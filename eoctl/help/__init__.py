@@ -1,4 +1,4 @@
 """The command line for people: help in panels, usage errors, completion.
 
-From the entry down: saved, completion, wrong_calls, command, examples.
+From the entry down: saved_pages, completion, usage_errors, command, examples.
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from eoctl.declared import Panel
+from eoctl.parameters import Panel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,9 +116,9 @@ def rows_of(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
         if param.hidden or _is_shared(param):
             continue
         if param.param_type_name == "argument":
-            arguments.append((param.make_metavar(context), _told(param, context)))
+            arguments.append((param.make_metavar(context), _reported(param, context)))
         else:
-            panels[_panel_of(param)].append((written(param, context), _told(param, context)))
+            panels[_panel_of(param)].append((written(param, context), _reported(param, context)))
     yield from (each for each in [("Arguments", arguments), *panels.items()] if each[1])
 
 
@@ -154,7 +154,7 @@ def default_of(param: Any, context: Any) -> str:
     return "" if value in (None, (), []) else str(getattr(value, "value", value))
 
 
-def _told(param: Any, context: Any) -> str:
+def _reported(param: Any, context: Any) -> str:
     notes = []
     if default := default_of(param, context):
         notes.append(f"[default: {default}]")

@@ -4,7 +4,7 @@ Only the commands `eoctl sim` and `eoctl bench` import it.
 
 The simulated cluster has real log dirs, virtual time and one seed. `nodes` has its brokers, its
 controller and its transaction coordinator, which follow Kafka's rules. `clients` has the clients
-that write a history. `world` has the shared parts and the faults. `checker` judges a run from
+that write a history. `context` has the shared parts and the faults. `checker` judges a run from
 histories and files alone. `guarantees` searches for possible losses. `sim` has the commands of
 `eoctl sim`. `bench` measures real brokers.
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.lab.checker.histories import MAX_LINE_BYTES
-from eoctl.lab.nodes.controller import CONTROLLER_EPOCH, append_metadata, open_metadata_log
-from eoctl.lab.world import metadata
-from eoctl.lab.world.settings import (
+from eoctl.lab.environment import metadata
+from eoctl.lab.environment.settings import (
     CONTROLLER_ID,
     CONTROLLER_NAME,
     LAYOUT_VERSION,
@@ -29,9 +28,10 @@ from eoctl.lab.world.settings import (
     TRANSACTION_STATE_DIRECTORY,
     PlaySettings,
 )
-from recovery.begin.adoption import PRODUCER_ID_BLOCK
-from recovery.begin.records import NodeIdentity, encode_bootstrap, encode_identity
-from recovery.checks.grounds.broker_version import CHECKED
+from eoctl.lab.nodes.controller import CONTROLLER_EPOCH, append_metadata, open_metadata_log
+from recovery.checks.context.broker_version import CHECKED
+from recovery.new_log_dir.adoption import PRODUCER_ID_BLOCK
+from recovery.new_log_dir.records import NodeIdentity, encode_bootstrap, encode_identity
 from storage.errors import AccessError, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import (
     BOOTSTRAP_NAME,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 REAL_CONTROLLER_NAME = "real-controller"
 
 
-class PlayedCluster(NamedTuple):
+class SimulatedCluster(NamedTuple):
     """A simulated cluster on disk.
 
     Attributes:
@@ -78,7 +78,9 @@ class PlayedCluster(NamedTuple):
         return str(Path(self.root, f"node-{number}"))
 
 
-def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None) -> PlayedCluster:
+def make_cluster(
+    path: str, settings: PlaySettings, fs: FileSystem | None = None
+) -> SimulatedCluster:
     """Make the directories, and write the marker last.
 
     Raises:
@@ -92,8 +94,8 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
     what = ""
     if root.is_dir():
         if any(root.iterdir()):
-            is_played = (root / MARKER_NAME).exists()
-            what = "is a simulated cluster already" if is_played else "is not empty"
+            is_simulated = (root / MARKER_NAME).exists()
+            what = "is a simulated cluster already" if is_simulated else "is not empty"
     elif os.path.lexists(root):
         what = "is a file"
     elif root.parent.exists() and not root.parent.is_dir():
@@ -131,7 +133,7 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
     append_metadata(log, values, START_MS)
     log.close()
     fsio.put_file(fs, controller / METADATA_DIRECTORY / QUORUM_STATE_NAME, _quorum_state())
-    made = PlayedCluster(str(root), cluster, settings)
+    made = SimulatedCluster(str(root), cluster, settings)
     save_cluster(made, fs)
     return made
 
@@ -179,7 +181,7 @@ def _make_node(
     fsio.put_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, CHECKED))
 
 
-def save_cluster(cluster: PlayedCluster, fs: FileSystem | None = None) -> None:
+def save_cluster(cluster: SimulatedCluster, fs: FileSystem | None = None) -> None:
     """Write the marker. Raises AccessError."""
     value = {
         "eoctl_played_cluster": LAYOUT_VERSION,
@@ -193,7 +195,7 @@ def save_cluster(cluster: PlayedCluster, fs: FileSystem | None = None) -> None:
     fsio.replace_file(fs or FileSystem(), Path(cluster.root, MARKER_NAME), content)
 
 
-def open_cluster(path: str) -> PlayedCluster:
+def open_cluster(path: str) -> SimulatedCluster:
     """Read the marker.
 
     Raises:
@@ -236,7 +238,7 @@ def _no_cluster(path: str, root: Path) -> RefusedError:
     )
 
 
-def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
+def require_whole(cluster: SimulatedCluster, *, with_controller: bool) -> None:
     """Check that all directories exist, before any is touched. Raises RefusedError.
 
     Without its `__transaction_state` a cluster would look like a cluster without transactions.
@@ -262,7 +264,7 @@ def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
             )
 
 
-def _had_transactions(cluster: PlayedCluster) -> bool:
+def _had_transactions(cluster: SimulatedCluster) -> bool:
     """Return whether a run had transactions, as the first lines of the histories say.
 
     This skips unreadable histories: the reader of a history reports them.
@@ -276,7 +278,7 @@ def _had_transactions(cluster: PlayedCluster) -> bool:
     return False
 
 
-def _parse(value: Any, root: str) -> PlayedCluster:
+def _parse(value: Any, root: str) -> SimulatedCluster:
     """Parse the marker. Raises ValueError, KeyError, TypeError, AttributeError if malformed."""
     if value["eoctl_played_cluster"] != LAYOUT_VERSION:
         raise ValueError
@@ -285,7 +287,7 @@ def _parse(value: Any, root: str) -> PlayedCluster:
     settings = PlaySettings(**given)
     if not 1 <= settings.replication_factor <= settings.nodes or settings.partitions < 1:
         raise ValueError
-    return PlayedCluster(
+    return SimulatedCluster(
         root=root,
         cluster=str(value["cluster_id"]),
         settings=settings,
@@ -302,7 +304,7 @@ def _like(name: str, value: Any) -> Any:
     return value
 
 
-def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) -> None:
+def hand_over(cluster: SimulatedCluster, values: list[bytes], timestamp_ms: int) -> None:
     """Write the bootstrap files of a real controller. Raises AccessError.
 
     The simulated producers used run numbers as producer ids, so the real controller starts above.
@@ -319,6 +321,6 @@ def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) ->
     fsio.replace_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, CHECKED))
 
 
-def node_paths(cluster: PlayedCluster) -> Iterator[str]:
+def node_paths(cluster: SimulatedCluster) -> Iterator[str]:
     """Return the log dirs of all nodes."""
     return (cluster.node_path(number) for number in range(cluster.settings.nodes))

@@ -12,23 +12,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.lab.clients.consumer import CommittingConsumer, PlayedConsumer, Probe
+from eoctl.lab.clients.consumer import CommittingConsumer, Probe, SimulatedConsumer
 from eoctl.lab.clients.producer import Producer, TransactionalProducer
+from eoctl.lab.environment.faults import CLIENTS, CONSUMER, PRODUCER, WhenKind, parse_faults
+from eoctl.lab.environment.network import (
+    MS_US,
+    SECOND_US,
+    EventTrace,
+    HistoryWriter,
+    Network,
+    Scheduler,
+)
+from eoctl.lab.environment.settings import CONTROLLER_NAME, READ_UNCOMMITTED
 from eoctl.lab.nodes.broker import Broker
 from eoctl.lab.nodes.controller import Controller
-from eoctl.lab.nodes.coordinator import COORDINATOR_NAME, PlayedCoordinator, has_state
-from eoctl.lab.world.faults import CLIENTS, CONSUMER, PRODUCER, WhenKind, parse_faults
-from eoctl.lab.world.network import MS_US, SECOND_US, EventTrace, HistoryWriter, Network, Scheduler
-from eoctl.lab.world.settings import CONTROLLER_NAME, READ_UNCOMMITTED
+from eoctl.lab.nodes.coordinator import COORDINATOR_NAME, SimulatedCoordinator, has_state
 from storage.file_names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from eoctl.lab.world.faults import Fault
-    from eoctl.lab.world.leader import LeaderReplica
-    from eoctl.lab.world.network import TraceEvent
-    from eoctl.lab.world.settings import PlaySettings, RunSettings
+    from eoctl.lab.environment.faults import Fault
+    from eoctl.lab.environment.leader import LeaderReplica
+    from eoctl.lab.environment.network import TraceEvent
+    from eoctl.lab.environment.settings import PlaySettings, RunSettings
 
 
 AFTER_FAULT_US = 20 * SECOND_US
@@ -169,7 +176,7 @@ class Nemesis:
         if fault.target in CLIENTS:
             words = f"{fault.action} the {fault.target}"
         words = _WORDS.get(fault.action, words)
-        self._trace.tell("fault", words, targets[0] if targets else None)
+        self._trace.report("fault", words, targets[0] if targets else None)
         if fault.action == "ask":
             self._ask(run_number)
             return
@@ -237,7 +244,7 @@ class Nemesis:
             unsent = producer.unsent_count - before[1]
             if forgotten:
                 words = f"{forgotten:,} in the memory of the producer, {unsent:,} never sent"
-                self._trace.tell("forgotten", words)
+                self._trace.report("forgotten", words)
         elif not producer.is_running:
             producer.restart()
 
@@ -266,7 +273,7 @@ class Nemesis:
     def heal(self) -> None:
         """Heal the network, and start every broker and client that is down."""
         self._network.heal()
-        self._trace.tell("fault", "all is healed: every broker that is down is started")
+        self._trace.report("fault", "all is healed: every broker that is down is started")
         self._history.note("info", "nemesis", self._count + 1, self._scheduler.now_us, "heal")
         for each in self._brokers.values():
             if not each.is_running:
@@ -297,7 +304,7 @@ class Nemesis:
         )
         self._done.clear()
         self.servings.append(serving)
-        self._trace.tell("serves", serving.words, serving.leader, key=self._keys[0])
+        self._trace.report("serves", serving.words, serving.leader, key=self._keys[0])
 
 
 # -- a run of a simulated cluster: nodes, clients, faults, and the healed and quiet end
@@ -350,7 +357,7 @@ class Simulation:
         *,
         start_us: int = 0,
         write: Callable[[bytes], object],
-        tell: Callable[[TraceEvent], None] | None = None,
+        report: Callable[[TraceEvent], None] | None = None,
     ) -> None:
         self._settings = settings
         self._run = run
@@ -359,7 +366,7 @@ class Simulation:
         self.scheduler.now_us = start_us
         self._start_us = start_us
         self._network = Network(self.scheduler)
-        self.trace = EventTrace(self.scheduler, tell)
+        self.trace = EventTrace(self.scheduler, report)
         self.history = HistoryWriter(write, settings._asdict() | run._asdict())
         self.controller = Controller(
             Path(root), cluster, settings, self.scheduler, self._network, self.trace
@@ -381,9 +388,9 @@ class Simulation:
         for each in self.brokers.values():
             each.peers = self.brokers
             each.controller = self.controller
-        self.coordinator: PlayedCoordinator | None = None
+        self.coordinator: SimulatedCoordinator | None = None
         if run.is_transactional or has_state(Path(root)):
-            self.coordinator = PlayedCoordinator(
+            self.coordinator = SimulatedCoordinator(
                 Path(root), run_number, self.brokers, self.controller, self.scheduler,
                 self._network, self.trace,
             )  # fmt: skip
@@ -418,9 +425,9 @@ class Simulation:
     def run(self) -> RunResult:
         """Simulate the run to its end."""
         with _collector_paused():
-            return self._play()
+            return self._simulate()
 
-    def _play(self) -> RunResult:
+    def _simulate(self) -> RunResult:
         for each in self.brokers.values():
             each.start()
         if self.coordinator is not None:
@@ -456,7 +463,7 @@ class Simulation:
         dropped = self.producer.dropped_count
         if dropped:
             words = f"dropped by the client: {dropped:,}, for which its buffer had no room"
-            self.trace.tell("dropped", words)
+            self.trace.report("dropped", words)
         return RunResult(
             digest=self.history.digest,
             events_count=self.scheduler.events_count,
@@ -471,7 +478,7 @@ class Simulation:
             unsent_count=self.producer.unsent_count,
         )
 
-    def _first_consumer(self) -> PlayedConsumer:
+    def _first_consumer(self) -> SimulatedConsumer:
         if not self._run.has_group:
             return self._consumer("consumer-0")
         consumer = self._nemesis.consumer = CommittingConsumer(
@@ -481,7 +488,7 @@ class Simulation:
         )  # fmt: skip
         return consumer
 
-    def _end_consumer(self, consumer: PlayedConsumer) -> bool:
+    def _end_consumer(self, consumer: SimulatedConsumer) -> bool:
         """End a consumer, and return whether a committing consumer has handled everything."""
         is_handled = True
         if isinstance(consumer, CommittingConsumer):
@@ -491,8 +498,8 @@ class Simulation:
         consumer.end()
         return is_handled
 
-    def _consumer(self, name: str, *, is_final: bool = False) -> PlayedConsumer:
-        return PlayedConsumer(
+    def _consumer(self, name: str, *, is_final: bool = False) -> SimulatedConsumer:
+        return SimulatedConsumer(
             f"{name}-{self._run_number}", self.brokers, self._keys, self.scheduler,
             self._network, self.history, isolation=self._isolation, is_final=is_final,
         )  # fmt: skip

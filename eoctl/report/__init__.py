@@ -1,4 +1,4 @@
 """A report: one HTML file with timelines, or pictures on a terminal, made only from rows.
 
-From the entry down: page, offsets_picture, transactions_picture, terminal, markup, layout, model.
+From the entry down: page, offsets_chart, transactions_chart, terminal, markup, layout, model.
 """

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.columns import duration_text
+from eoctl.console.columns import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ LEAST_BINS = 48
 LEAST_BARS = 100
 _PLAIN = "committed"
 READ_END = "read up to"  # instead of the log end, if that is unknown
-PARTED = ("diverged", "disjoint", "unknown")  # replicas that contradict each other, or may
+DIVERGED = ("diverged", "disjoint", "unknown")  # replicas that contradict each other, or may
 
 
 class Lane(NamedTuple):
@@ -129,7 +129,7 @@ def ranked_partitions(model: Model) -> list[PartitionMark]:
     """Return the partitions, partitions with problems first."""
     wrong = {each.path for each in model.held}
     for each in model.comparisons:
-        if each.likeness in PARTED:
+        if each.likeness in DIVERGED:
             wrong |= {each.path, each.other_path}
     return sorted(model.partitions, key=lambda each: _weight(each, wrong))
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.columns import UNKNOWN, Kind, facts_of, printable, readable
+from eoctl.console.columns import UNKNOWN, Kind, facts_of, printable, readable
 from eoctl.report.layout import READ_END
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def picture(drawn: LaidOut) -> str:
         class_="static",
     )
     more, healthy = len(lanes) - MAX_LANES, len(every) - len(lanes)
-    told = f"and {more:,} more partitions" if more > 0 else ""
+    reported = f"and {more:,} more partitions" if more > 0 else ""
     fine = f"{healthy:,} partitions without a finding" if healthy else ""
-    return (svg if lanes else "") + "".join(tag("p", escaped(e)) for e in (told, fine) if e)
+    return (svg if lanes else "") + "".join(tag("p", escaped(e)) for e in (reported, fine) if e)
 
 
 def _label(lane: Lane, y: int) -> Iterator[str]:

@@ -11,8 +11,8 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.columns import duration_text, printable, size_text, time_text, with_durations
-from eoctl.report.layout import PARTED, lay_out
+from eoctl.console.columns import duration_text, printable, size_text, time_text, with_durations
+from eoctl.report.layout import DIVERGED, lay_out
 from eoctl.report.markup import (
     BAR,
     LABEL,
@@ -136,7 +136,7 @@ class _Copies(NamedTuple):
     name: str
     replicas: Sequence[ReplicaMark]
     forks: dict[str, int]
-    is_parted: bool
+    is_diverged: bool
 
 
 def forks_picture(model: Model) -> str:
@@ -146,7 +146,7 @@ def forks_picture(model: Model) -> str:
     topics before Kafka's own.
     """
     groups = sorted(
-        _differing(model), key=lambda each: (not each.is_parted, each.name.startswith("__"))
+        _differing(model), key=lambda each: (not each.is_diverged, each.name.startswith("__"))
     )
     if not groups:
         return ""
@@ -166,15 +166,15 @@ def _differing(model: Model) -> Iterator[_Copies]:
         key = each.topic, each.partition
         if each.likeness == "equal":
             continue
-        differing[key] = differing.get(key, False) or each.likeness in PARTED
+        differing[key] = differing.get(key, False) or each.likeness in DIVERGED
         for path in (each.path, each.other_path):
-            if each.likeness in PARTED and each.divergence_offset is not None:
+            if each.likeness in DIVERGED and each.divergence_offset is not None:
                 known = forks[key].get(path, each.divergence_offset)
                 forks[key][path] = min(known, each.divergence_offset)
-    for key, is_parted in differing.items():
+    for key, is_diverged in differing.items():
         topic, partition = key
         name = topic if partition is None else f"{topic}-{partition}"
-        yield _Copies(name=name, replicas=replicas[key], forks=forks[key], is_parted=is_parted)
+        yield _Copies(name=name, replicas=replicas[key], forks=forks[key], is_diverged=is_diverged)
 
 
 def _drawn(copies: _Copies) -> str:
@@ -189,12 +189,12 @@ def _drawn(copies: _Copies) -> str:
         for number, each in enumerate(copies.replicas)
     ]
     height = max(len(rows), 1) * ROW
-    told = "a copy ends earlier" if fork is None else f"copies diverge at offset {fork:,}"
-    if fork is None and copies.is_parted:
-        told = "copies have no offset in common, or could not be compared"
+    reported = "a copy ends earlier" if fork is None else f"copies diverge at offset {fork:,}"
+    if fork is None and copies.is_diverged:
+        reported = "copies have no offset in common, or could not be compared"
     if fork is not None:
-        rows.append(bar("fork", scale.x(fork) - 1, scale.x(fork) + 1, 0, height, told))
-    title = f"{copies.name}: {told}"
+        rows.append(bar("fork", scale.x(fork) - 1, scale.x(fork) + 1, 0, height, reported))
+    title = f"{copies.name}: {reported}"
     svg = tag(
         "svg",
         tag("title", escaped(title)) + "".join(rows),
@@ -230,8 +230,8 @@ def _copy(each: ReplicaMark, copies: _Copies, scale: OffsetScale, y: int) -> Ite
 # -- the first screen of a page: the problems, the blocked consumers, the next steps, the evidence
 
 
-TOLD_FINDINGS = 4  # at the top
-TOLD_FIXES = 3
+REPORTED_FINDINGS = 4  # at the top
+REPORTED_FIXES = 3
 GRAVE = ("error", "warning")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
@@ -263,7 +263,7 @@ def header(model: Model) -> str:
         (name, ", ".join(each.value for each in model.sources if each.what == what))
         for what, name in FACTS.items()
     ]
-    told = "".join(
+    reported = "".join(
         tag("div", tag("dt", escaped(name)) + tag("dd", tag("bdi", escaped(value))))
         for name, value in facts
         if value
@@ -272,7 +272,7 @@ def header(model: Model) -> str:
         tag("p", escaped(model.title), class_="kicker")
         + tag("h1", escaped(sentence(model)))
         + tag("p", _with_times(text), class_="about")
-        + tag("dl", told, class_="facts")
+        + tag("dl", reported, class_="facts")
     )
 
 
@@ -357,8 +357,12 @@ def verdict(model: Model) -> str:
     parts.append(_answer("Who is blocked", grade, held))
     parts.append(_answer("What to do", "next", _next(model, labels)))
     rest = [each for each in model.verdict if each.label in {"Start", "Checked", "Election"}]
-    told = "".join(tag("li", _line(each.label, each.text)) for each in rest if each not in shown)
-    return section("verdict", "Verdict", *parts, tag("ul", told, class_="stands") if told else "")
+    reported = "".join(
+        tag("li", _line(each.label, each.text)) for each in rest if each not in shown
+    )
+    return section(
+        "verdict", "Verdict", *parts, tag("ul", reported, class_="stands") if reported else ""
+    )
 
 
 def _worst_findings(model: Model) -> str:
@@ -368,8 +372,8 @@ def _worst_findings(model: Model) -> str:
         if not each.is_consequence:
             by_rule.setdefault(each.check_id, []).append(each)
     rules = list(by_rule.values())
-    lines = [tag("li", _broken_rule(each)) for each in rules[:TOLD_FINDINGS]]
-    more = sum(map(len, rules[TOLD_FINDINGS:]))
+    lines = [tag("li", _broken_rule(each)) for each in rules[:REPORTED_FINDINGS]]
+    more = sum(map(len, rules[REPORTED_FINDINGS:]))
     if more:
         word = "findings" if more > 1 else "finding"
         lines.append(tag("li", tag("a", f"and {more:,} more {word}", href="#findings")))
@@ -459,10 +463,10 @@ def _next(model: Model, labels: dict[str, Any]) -> str:
     ]
     lines += [
         tag("li", escaped(f"{rule}: ") + _fixes(fixes))
-        for rule, fixes in list(then.items())[:TOLD_FIXES]
+        for rule, fixes in list(then.items())[:REPORTED_FIXES]
     ]
-    if len(then) > TOLD_FIXES:
-        more = f"and for {len(then) - TOLD_FIXES:,} more rules, beside the findings"
+    if len(then) > REPORTED_FIXES:
+        more = f"and for {len(then) - REPORTED_FIXES:,} more rules, beside the findings"
         lines.append(tag("li", tag("a", more, href="#findings")))
     if not lines:
         return first
@@ -473,9 +477,11 @@ def _looks_beside(model: Model) -> Iterator[tuple[str, str]]:
     """Yield commands about problems that a check of a single partition cannot find."""
     if model.torn:
         yield WORDS["Torn"], model.torn[0].command
-    parted = [each for each in model.comparisons if each.likeness in PARTED]
-    if parted:  # contradictions first, and users' topics before Kafka's own
-        first = min(parted, key=lambda each: (each.likeness != PARTED[0], each.topic[:2] == "__"))
+    diverged = [each for each in model.comparisons if each.likeness in DIVERGED]
+    if diverged:  # contradictions first, and users' topics before Kafka's own
+        first = min(
+            diverged, key=lambda each: (each.likeness != DIVERGED[0], each.topic[:2] == "__")
+        )
         yield "Copies", first.command
 
 

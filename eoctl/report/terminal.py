@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from eoctl.face.columns import printable, time_text
-from eoctl.face.table import rendered
+from eoctl.console.columns import printable, time_text
+from eoctl.console.table import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from eoctl.face.style import Look
+    from eoctl.console.style import Inspection
 
 LEAST_WIDTH = 40  # narrower terminals get pictures wider than they are
 MOST_WIDTH = 200  # of a picture, as more width adds nothing
@@ -75,11 +75,11 @@ class Canvas:
         bar_width: of a bar without a label.
     """
 
-    def __init__(self, width: int, *, has_unicode: bool, look: Look) -> None:
+    def __init__(self, width: int, *, has_unicode: bool, inspect: Inspection) -> None:
         self.width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
         self.bar_width = self.width - INDENT
         self.glyphs = UNICODE if has_unicode else ASCII
-        self._look = look
+        self._inspect = inspect
         self._lines: list[Text] = []
 
     def name(self, text: str) -> str:
@@ -92,7 +92,7 @@ class Canvas:
 
     def time(self, time_ms: int) -> str:
         """Return a time in the requested zone."""
-        return time_text(time_ms, is_utc=self._look.is_utc)
+        return time_text(time_ms, is_utc=self._inspect.is_utc)
 
     def cut(self, text: str, room: int) -> str:
         """Return text truncated to the room, or padded with blanks."""
@@ -129,7 +129,7 @@ class Canvas:
     def text(self) -> str:
         """Return the text, with colours if they are on."""
         longest = max((each.cell_len for each in self._lines), default=0)
-        return rendered(Text("\n").join(self._lines), max(longest, self.width), self._look)
+        return rendered(Text("\n").join(self._lines), max(longest, self.width), self._inspect)
 
 
 class Scale(NamedTuple):

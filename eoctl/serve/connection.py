@@ -18,7 +18,7 @@ from eoctl.serve.answers import fetch as fetching
 from eoctl.serve.answers import groups, metadata, settings, transactions
 from eoctl.serve.answers.fetch import Fetched
 from eoctl.serve.answers.refusals import REFUSALS, UNOFFERED
-from eoctl.serve.logs.wire_walk import SentBytes
+from eoctl.serve.logs.verified_batches import SentBytes
 from eoctl.serve.protocol.messages import (
     API_VERSIONS,
     CutOffError,
@@ -159,9 +159,11 @@ async def answer(
             raise CutOffError(f"{api.name} has no version {header.version}")
         # In version 0, which every client can read (KIP-511).
         asked = Request(api=api, version=0, body={}, client=client, is_gone=is_gone)
-        told = api_versions(broker, asked)
-        told["errorCode"] = ErrorCode.UNSUPPORTED_VERSION
-        return Response(api, encode_response(api, 0, header.correlation_id, told)), header.client_id
+        reported = api_versions(broker, asked)
+        reported["errorCode"] = ErrorCode.UNSUPPORTED_VERSION
+        return Response(
+            api, encode_response(api, 0, header.correlation_id, reported)
+        ), header.client_id
     is_large = len(data) > LARGE_REQUEST_BYTES
     try:
         body = await _perhaps_apart(broker, is_large, parse_body, api, header, data)

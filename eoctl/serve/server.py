@@ -91,7 +91,7 @@ class Server:
 
     def _turn_away(self, words: str) -> None:
         self.turned_away_count += 1
-        self.broker.catalogue.tell_once(
+        self.broker.catalogue.report_once(
             f"{words}; {self._limits.clients} clients at a time is what `ulimit -n`"
             f" {self._limits.descriptors} leaves room for, beside open files"
         )
@@ -126,7 +126,7 @@ class Server:
         while True:
             await asyncio.sleep(FOLLOW_S)
             if await self.broker.apart(self._renew):
-                self.broker.tell_changed()
+                self.broker.report_changed()
 
     def _renew(self) -> bool:
         has_changed = False
@@ -135,7 +135,7 @@ class Server:
                 try:
                     has_changed |= each.log.renew()
                 except EoctlError as exc:
-                    self.broker.catalogue.tell_once(str(exc))
+                    self.broker.catalogue.report_once(str(exc))
         return has_changed
 
     async def close(self) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.executors import SparkJobError, context_of
-from eoctl.spark.rows.kept_modules import keep_modules
+from eoctl.spark.rows.gc_freeze import keep_modules
 from eoctl.spark.rows.source_options import splits_text
-from eoctl.spark.session import job_errors, stages_told
+from eoctl.spark.session import job_errors, stages_reported
 from recovery.summaries.codec import (
     pack_partition,
     pack_run,
@@ -143,12 +143,12 @@ def _in_slices(session: SparkSession, rows: DataFrame, directory: str) -> bytear
             part = F.substring(WHOLE, len(packed) + 1, AT_ONCE_BYTES)
             came = _collected(session, row.select(DIRECTORY, *identity, part))
             _require([directory], [each[0] for each in came])
-            ((_, *told, data),) = came
-            first = first or told
+            ((_, *reported, data),) = came
+            first = first or reported
             packed += data
-            if told != first or not data or len(packed) >= first[0]:
+            if reported != first or not data or len(packed) >= first[0]:
                 break
-        if told == first and [len(packed), zlib.crc32(packed)] == first:
+        if reported == first and [len(packed), zlib.crc32(packed)] == first:
             return packed
     raise SparkJobError(
         f"{directory}: what was found in it has changed {TRIES} times while it was sent",
@@ -157,7 +157,7 @@ def _in_slices(session: SparkSession, rows: DataFrame, directory: str) -> bytear
 
 
 def _collected(session: SparkSession, rows: DataFrame) -> list[tuple[Any, ...]]:
-    with job_errors(), stages_told(context_of(session)):
+    with job_errors(), stages_reported(context_of(session)):
         return [tuple(row) for row in rows.collect()]
 
 
@@ -188,7 +188,7 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     Raises:
         SparkJobError: Spark gave the job up. No content of a file causes this.
     """
-    with job_errors(), stages_told(context_of(session)):
+    with job_errors(), stages_reported(context_of(session)):
         rows = [tuple(row) for row in _pieces(session, splits).select("split", "piece").collect()]
     for split, piece in rows:
         yield ReadPiece(unpack_split(bytes(split)), unpack_piece(bytes(piece)))

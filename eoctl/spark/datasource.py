@@ -76,9 +76,9 @@ from eoctl.spark.rows.columns import (
     problem_rows,
     rows_of,
 )
+from eoctl.spark.rows.gc_freeze import keep_modules
 from eoctl.spark.rows.kafka_options import kafka_columns, value_of
-from eoctl.spark.rows.kept_modules import keep_modules
-from eoctl.spark.rows.opening import needed_by_query, require_listed
+from eoctl.spark.rows.missing_segments import needed_by_query, require_listed
 from eoctl.spark.rows.record_plan import (
     cut_in_tasks,
     piece_bytes,
@@ -110,7 +110,7 @@ from eoctl.spark.rows.task_rows import (
     record_rows,
     uncounted_row,
 )
-from recovery.audit.local import tasks_of
+from recovery.audit.local_workers import tasks_of
 from recovery.export.plan import Until
 from storage.errors import UsageError
 from storage.places.splits import plan_places, proven, segment_numbers
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from eoctl.spark.rows.opening import Needed
+    from eoctl.spark.rows.missing_segments import Needed
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
     from eoctl.spark.streaming.reader import LogStreamReader
     from recovery.summaries.segment import PieceSummary

@@ -20,7 +20,7 @@ from eoctl.spark import OWN_PACKAGES
 from storage.errors import EXIT_ACCESS, AccessError, EoctlError
 from storage.files import fsio
 from storage.files.fsio import own_attributes
-from storage.kernels.select import SENT_KERNEL, native_file
+from storage.kernels.kernel_choice import SENT_KERNEL, native_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,7 +55,7 @@ class SparkJobError(EoctlError):
 # -- hidden output of the JVM (EOCTL_DEBUG=1 shows it)
 
 
-MAX_TOLD_BYTES = 4096
+MAX_REPORTED_BYTES = 4096
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def hidden_output() -> Iterator[Callable[[], str]]:
 
     def heard() -> str:
         size = os.fstat(kept).st_size
-        data = os.pread(kept, MAX_TOLD_BYTES, max(size - MAX_TOLD_BYTES, 0))
+        data = os.pread(kept, MAX_REPORTED_BYTES, max(size - MAX_REPORTED_BYTES, 0))
         return data.decode("utf-8", "replace")
 
     try:
@@ -131,8 +131,8 @@ def require_executors(
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
-        look = partial(look_around, (*own, *libraries), tuple(paths))
-        seen = context.parallelize(range(count), count).mapPartitions(look).collect()
+        inspect = partial(inspect_around, (*own, *libraries), tuple(paths))
+        seen = context.parallelize(range(count), count).mapPartitions(inspect).collect()
     except (PySparkException, Py4JError) as exc:
         raise _failed(exc) from exc
     finally:
@@ -157,7 +157,9 @@ def require_executors(
     )
 
 
-def look_around(modules: Sequence[str], paths: Sequence[str], _: Iterable[int]) -> Iterator[Seen]:
+def inspect_around(
+    modules: Sequence[str], paths: Sequence[str], _: Iterable[int]
+) -> Iterator[Seen]:
     """Yield host, Python and missing parts of this process, without an import of eoctl."""
     import importlib.util
     import os
@@ -245,7 +247,7 @@ def kernels_of(session: Any) -> dict[str, str]:
     """Return the kernel that the Python of each current executor reads with.
 
     Returns:
-        The kernel (`storage.kernels.select`) by "HOST: PYTHON".
+        The kernel (`storage.kernels.kernel_choice`) by "HOST: PYTHON".
 
     Raises:
         SparkUnavailableError: the session is of Spark Connect, or an executor cannot run tasks.
@@ -263,7 +265,7 @@ def kernels_of(session: Any) -> dict[str, str]:
 
 def kernel_here(_: int) -> tuple[str, str]:
     """Return host, Python and kernel of this process. Raises KernelError without the set kernel."""
-    from storage.kernels.select import select_kernel
+    from storage.kernels.kernel_choice import select_kernel
 
     return f"{socket.gethostname()}: {sys.executable}", select_kernel()
 

@@ -9,8 +9,8 @@ import eoctl.spark.own_packages  # isort: skip - says what is missing before the
 
 import eoctl.arrow_files
 from eoctl.spark.executors import SparkUnavailableError, is_remote
-from eoctl.spark.rows.kept_modules import keep_modules
-from eoctl.spark.session import job_errors, stages_told
+from eoctl.spark.rows.gc_freeze import keep_modules
+from eoctl.spark.session import job_errors, stages_reported
 from storage.errors import EoctlError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def map_on_spark(
     numbered = list(enumerate(values))
     for start in range(0, len(numbered), wave):
         part = numbered[start : start + wave]
-        with job_errors(), stages_told(context):
+        with job_errors(), stages_reported(context):
             answers = context.parallelize(part, len(part)).map(partial(_call, function)).collect()
         for number, result in answers:
             if isinstance(result, EoctlError):

@@ -120,7 +120,7 @@ ASK_SECONDS = 0.3
 
 
 @contextmanager
-def stages_told(context: Any) -> Iterator[None]:
+def stages_reported(context: Any) -> Iterator[None]:
     """Show the stages of running jobs, if the output is a terminal.
 
     Args:
@@ -143,7 +143,7 @@ def stages_told(context: Any) -> Iterator[None]:
 def _ask(tracker: Any, progress: Progress, is_over: Event) -> None:
     while not is_over.wait(ASK_SECONDS):
         try:
-            progress.tell(stages_text(tracker))
+            progress.report(stages_text(tracker))
         except Exception:  # noqa: BLE001 - whatever py4j raises: the job itself tells what is wrong
             return
 
@@ -155,11 +155,11 @@ def stages_text(tracker: Any) -> str:
         tracker: a StatusTracker.
     """
     infos = (tracker.getStageInfo(each) for each in tracker.getActiveStageIds())
-    told = [
+    reported = [
         f"stage {each.stageId}: {each.numCompletedTasks} of {each.numTasks} tasks"
         for each in sorted((each for each in infos if each is not None), key=_stage_id)
     ]
-    return ", ".join(told) or "waiting for a stage"
+    return ", ".join(reported) or "waiting for a stage"
 
 
 def _stage_id(info: Any) -> int:
@@ -245,12 +245,12 @@ def _check_java() -> None:
     if java is None:
         raise SparkUnavailableError(f"{needed} is not installed", next_step=next_step)
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             [java, "-version"], capture_output=True, check=True, timeout=60, text=True
         ).stderr
     except (OSError, subprocess.SubprocessError) as exc:
         raise SparkUnavailableError(f"{java} does not run: {exc}", next_step=next_step) from None
-    match = re.search(r'version "(?:1\.)?([0-9]+)', told)
+    match = re.search(r'version "(?:1\.)?([0-9]+)', reported)
     if match is not None and int(match[1]) < JAVA_MIN:
         raise SparkUnavailableError(
             f"{java} is Java {match[1]}: Spark needs {needed}", next_step=next_step

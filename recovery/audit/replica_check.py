@@ -14,7 +14,7 @@ import numpy as np
 
 from recovery.summaries.summary import hash_batches, widened
 from storage.errors import AccessError
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.places.place_files import offset_entries
 from storage.places.splits import StartProver
 

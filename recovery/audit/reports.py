@@ -32,7 +32,7 @@ from recovery.timeline.spans import epochs_of, join_ended
 from recovery.transactions.events import Ends
 from recovery.transactions.unknown_ends import UnknownEnds, find_ends_of_places, log_files_of_places
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recovery.summaries.partition import FoundDamage, PartitionSummary
     from recovery.timeline.piece import Timeline
     from recovery.transactions.unknown_ends import DecidedData
-    from storage.dirs.acknowledged import Acknowledged
+    from storage.dirs.acknowledged_offsets import Acknowledged
     from storage.places.listing import DirectoryPlace, SegmentPlace
 
 

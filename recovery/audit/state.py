@@ -349,6 +349,6 @@ def _are_dated(segments: Sequence[SegmentPlace]) -> bool:
 
 def _is_whole(found: PartitionSummary) -> bool:
     """Return whether all of it was read, and it keeps all of its findings."""
-    is_told = found.findings_count <= len(found.findings)
+    is_reported = found.findings_count <= len(found.findings)
     is_lost = found.damage.is_unreadable or any(each.kind == GONE for each in found.findings)
-    return is_told and not is_lost
+    return is_reported and not is_lost

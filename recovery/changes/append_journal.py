@@ -35,8 +35,8 @@ from recovery.changes.journals.journal import (
     Status,
 )
 from recovery.changes.journals.listing import next_order
-from recovery.changes.plans.confinement import require_in_reach
-from recovery.changes.plans.file_facts import look
+from recovery.changes.plans.file_facts import inspect
+from recovery.changes.plans.path_limits import require_in_reach
 from recovery.changes.plans.plan import (
     Action,
     Step,
@@ -362,13 +362,13 @@ def _joined(whole: Journal, part: Journal) -> Journal:
 
 
 def _step(action: Action, path: str) -> Step:
-    before = look(path, touched_from=0 if action is Action.REPLACE else None)
+    before = inspect(path, touched_from=0 if action is Action.REPLACE else None)
     after_bytes = before.file_bytes if before is not None and action is Action.APPEND else 0
     return Step(action=action, path=path, before=before, after_bytes=after_bytes)
 
 
 def _session_step(path: str) -> JournalStep:
-    return _unkept(Step(Action.REPLACE, path, look(path)))
+    return _unkept(Step(Action.REPLACE, path, inspect(path)))
 
 
 def _unkept(step: Step) -> JournalStep:

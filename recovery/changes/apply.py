@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from recovery.changes.journals import backups, journal, listing
 from recovery.changes.journals.backups import Applied, stating
 from recovery.changes.journals.journal import DirectoryFacts, Journal, JournalStep, Status
-from recovery.changes.plans.confinement import require_in_reach
-from recovery.changes.plans.file_facts import digest_of_data, is_still, list_files, look
+from recovery.changes.plans.file_facts import digest_of_data, inspect, is_still, list_files
+from recovery.changes.plans.path_limits import require_in_reach
 from recovery.changes.plans.plan import (
     Action,
     absolute_path,
@@ -94,7 +94,7 @@ def _with_ends(found: Journal) -> Journal:
     }
     paths = [each.path for each in (*found.steps, *appends.sessions)]
     paths += new_files(found)
-    ends = {each: look(each, touched_from=None) for each in dict.fromkeys(paths)}
+    ends = {each: inspect(each, touched_from=None) for each in dict.fromkeys(paths)}
     return found._replace(appends=appends._replace(ends=ends, end_directories=directories))
 
 
@@ -191,7 +191,7 @@ def _may_be_made(name: str) -> bool:
 def _why_not_left(step: JournalStep) -> str:
     """Return why a file is neither as before nor as the run left it, or ""."""
     if is_clean_marker(step.path):
-        is_gone = look(step.path, touched_from=None) is None
+        is_gone = inspect(step.path, touched_from=None) is None
         return "" if is_gone or is_still(step.path, step.before) else f"{step.path}: is there"
     if step.action is Action.APPEND and not has_old_bytes(step):
         return f"{step.path}: does not begin with what was there"
@@ -205,7 +205,7 @@ def has_old_bytes(step: JournalStep) -> bool:
         AccessError: it cannot be read.
     """
     before = step.before
-    now = look(step.path, touched_from=None)
+    now = inspect(step.path, touched_from=None)
     if before is None or now is None or now.file_bytes < before.file_bytes:
         return False
     return digest_of_data(step.path, before.digest_start, before.digest_end) == before.sha256

@@ -143,7 +143,7 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -
             fs.fsync(file)
 
 
-def take_back(
+def revert(
     fs: FileSystem, journal: Journal, step: JournalStep, on_bytes: Callable[[int], None]
 ) -> None:
     """Restore the old data, with mode, owner and time of the journal. No name is durable yet.

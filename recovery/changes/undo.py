@@ -33,7 +33,6 @@ from recovery.changes.journals import journal, listing
 from recovery.changes.journals.backups import stating
 from recovery.changes.journals.journal import BackupKind, Journal, Status
 from recovery.changes.journals.listing import later_applied, later_without_backup
-from recovery.changes.plans.confinement import require_in_reach
 from recovery.changes.plans.file_facts import (
     UNREADABLE,
     has_bytes_of,
@@ -41,8 +40,9 @@ from recovery.changes.plans.file_facts import (
     list_files,
     listing_digest,
 )
+from recovery.changes.plans.path_limits import require_in_reach
 from recovery.changes.plans.plan import Action
-from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
+from recovery.changes.steps import StepState, has_whole_backup, revert, state_of
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError, os_errors, pasted
 from storage.file_names import FileKind, classify, is_clean_marker
@@ -212,7 +212,7 @@ def _restore(
         return
     # A file restored in place may not be durable: an undo was killed.
     if is_in_place or not is_still(step.path, step.before):
-        take_back(fs, found, step, on_bytes)
+        revert(fs, found, step, on_bytes)
 
 
 def _remove_new_files(fs: FileSystem, found: Journal) -> None:
@@ -300,7 +300,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
         else:
             steps = [(each, states[each.path]) for each in reversed(found.steps)]
             for has_markers in (False, True)[: 1 if unlike else 2]:
-                _take_back(
+                _revert(
                     fs, found, steps, on_bytes,
                     was_interrupted=was_interrupted, has_markers=has_markers,
                 )  # fmt: skip
@@ -318,7 +318,7 @@ def _is_unlike(found: Journal, directory: str, digest: str) -> bool:
     return digest == UNREADABLE or listing_digest(directory) != digest
 
 
-def _take_back(
+def _revert(
     fs: FileSystem,
     found: Journal,
     steps: Iterable[tuple[JournalStep, StepState]],
@@ -340,7 +340,7 @@ def _take_back(
             step.action is not Action.TRUNCATE or not was_interrupted
         )
         if not is_sure:
-            take_back(fs, found, step, on_bytes)
+            revert(fs, found, step, on_bytes)
     made_directories = found.made_directories
     for directory in directories:
         if directory not in made_directories:  # removed by the undo
@@ -354,7 +354,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
         RefusedError: as `undo`.
         AccessError: a file cannot be read.
     """
-    require_way_back(found)
+    require_undo(found)
     require_in_reach(found.touched_directories, found.log_dirs)
     listing.require_no_other(found)
     _require_newest(found)
@@ -379,7 +379,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     return states
 
 
-def require_way_back(found: Journal) -> None:
+def require_undo(found: Journal) -> None:
     """Refuse an impossible undo: this plan, or a later applied plan, has no backup.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.checks.grounds.broker_version import READERS_FAIL, REFUSES
+from recovery.checks.context.broker_version import READERS_FAIL, REFUSES
 from recovery.rules.findings import Severity
 from storage.dirs.lookup import END_KINDS
 from storage.file_names import COORDINATOR_TOPICS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.grounds.collector import Circumstances, Collector
+    from recovery.checks.context.collector import Circumstances, Collector
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, Verdict
     from storage.places.log_reader import ReadFinding
@@ -93,14 +93,14 @@ class BatchCheck:
             return
         self._count += table.row_count
         is_doubtful = np.isin(table.pos, list(doubtful))
-        self._look_for_gaps(table)
-        self._look_for_misplaced(table, is_doubtful)
+        self._find_gaps(table)
+        self._find_misplaced(table, is_doubtful)
         self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
         is_v2 = table.magic >= MAGIC_V2
         if is_v2.any():
-            self._look_at_counts(table, is_v2)
-            self._look_at_producers(table, is_v2)
-        self._look_at_times(table)
+            self._inspect_counts(table, is_v2)
+            self._inspect_producers(table, is_v2)
+        self._inspect_times(table)
         self.last_offset = max(self.last_offset, int(table.last_offset[-1]))
         circumstances = self._circumstances
         circumstances.reach_offset = max(circumstances.reach_offset, self.last_offset + 1)
@@ -114,12 +114,12 @@ class BatchCheck:
             self._circumstances.has_damage = True
             self._circumstances.add_hole(self._circumstances.end_offset)
 
-    def tell_wrappers(self, found: Iterable[ReadFinding]) -> None:
+    def report_wrappers(self, found: Iterable[ReadFinding]) -> None:
         """Add findings for wrappers with an offset that their messages do not have."""
         for each in found:
             self._add(each, each.base_offset, each.last_offset, broker_action=READERS_FAIL)
 
-    def tell(self, found: Iterable[ReadFinding]) -> None:
+    def report(self, found: Iterable[ReadFinding]) -> None:
         """Add findings for all verdicts of the scan. The offsets around each are known now."""
         misplaced: dict[str, list[ReadFinding]] = {}
         for each in found:
@@ -138,12 +138,12 @@ class BatchCheck:
 
         for check_id, those in misplaced.items():
             pos = those[0].start_pos, those[-1].end_pos
-            self._tell_misplaced(check_id, len(those), pos, self._range(check_id, those))
+            self._report_misplaced(check_id, len(those), pos, self._range(check_id, those))
         if self.far is not None and "SEG-3" not in misplaced:
             pos = self.far.start_pos, self.far.end_pos
             fix = "None: a broker splits the segment when it recovers it."
             stated = self._ranges["SEG-3"]
-            self._tell_misplaced("SEG-3", self.far.batches_count, pos, stated, Severity.NOTE, fix)
+            self._report_misplaced("SEG-3", self.far.batches_count, pos, stated, Severity.NOTE, fix)
 
     def _range(self, check_id: str, found: list[ReadFinding]) -> tuple[int | None, int | None]:
         """Return the offsets of misplaced batches: stated offsets if no batch is in its place.
@@ -155,7 +155,7 @@ class BatchCheck:
         ends = [each.last_offset for each in found if each.last_offset is not None]
         return found[0].base_offset, max(ends) if len(ends) == len(found) else None
 
-    def _tell_misplaced(
+    def _report_misplaced(
         self,
         check_id: str,
         count: int,
@@ -233,7 +233,7 @@ class BatchCheck:
             broker_action=broker_action,
         )
 
-    def _look_for_gaps(self, table: HeaderTable) -> None:
+    def _find_gaps(self, table: HeaderTable) -> None:
         """Note missing offsets. Sequences cannot continue there."""
         circumstances = self._circumstances
         ends = np.concatenate(([circumstances.reach_offset], table.last_offset[:-1] + 1))
@@ -244,7 +244,7 @@ class BatchCheck:
         for row in np.flatnonzero(is_gap).tolist():
             circumstances.add_hole(int(ends[row]))
 
-    def _look_for_misplaced(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
+    def _find_misplaced(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
         """Note the offsets that contradict the name of the segment."""
         base_offset = self._files.base_offset
         for check_id, is_wrong in (
@@ -277,7 +277,7 @@ class BatchCheck:
             before_offset=before,
         )
 
-    def _look_at_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
+    def _inspect_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         delta = table.last_offset - table.base_offset
         count = table.records_count
         is_empty = is_v2 & (count == 0)
@@ -294,7 +294,7 @@ class BatchCheck:
         is_short = is_v2 & ~is_empty & (count >= 0) & (count != delta + 1)
         self._rows("BAT-5", table, is_short, "{} batches have fewer records than offsets")
 
-    def _look_at_producers(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
+    def _inspect_producers(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         has_id = table.producer_id >= 0
         is_control = table.attributes & CONTROL_MASK != 0
         is_transactional = table.attributes & TRANSACTIONAL_MASK != 0
@@ -321,7 +321,7 @@ class BatchCheck:
             "{} batches have no producer id, but an epoch or a sequence",
         )
 
-    def _look_at_times(self, table: HeaderTable) -> None:
+    def _inspect_times(self, table: HeaderTable) -> None:
         latest_ms = self._circumstances.now_ms + DAY_MS
         times = table.max_timestamp_ms
         is_odd = ((times >= 0) & (times < FIRST_SANE_MS)) | (times > latest_ms)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.grounds.collector import Circumstances, Collector
+    from recovery.checks.context.collector import Circumstances, Collector
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.batches import BatchCheck
     from recovery.checks.contents.records import RecordCheck
-    from recovery.checks.grounds.collector import Circumstances
+    from recovery.checks.context.collector import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.partition import SegmentBounds
@@ -127,9 +127,9 @@ class CheckWalk:
         for verdict in reader.rest:
             self._take_verdict(verdict, ends=True)
         self.found.finish()
-        self._batches.tell(self.found.found)
+        self._batches.report(self.found.found)
         if records is None:
-            self._batches.tell_wrappers(self.found.wrong_wrappers)
+            self._batches.report_wrappers(self.found.wrong_wrappers)
         far = self._batches.far
         if far is not None and (self.stop is None or far.start_pos < self.stop.pos):
             self.stop = RecoveryStop(far.start_pos, far.before_offset, "SEG-3")

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.checks.batches import BatchCheck
-from recovery.checks.grounds.broker_version import REFUSES
-from recovery.checks.grounds.collector import Circumstances, Collector, Refusal
+from recovery.checks.context.broker_version import REFUSES
+from recovery.checks.context.collector import Circumstances, Collector, Refusal
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.log_dirs.kraft import check_metadata_log
 from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR, check_against_cluster, check_leftovers
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.checks.contents.records import RecordCheck
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.checks.log_walk import RecoveryStop
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.cluster_image import ClusterImage

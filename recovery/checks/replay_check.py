@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Refusal
+from recovery.checks.context.collector import MAX_KEPT_COUNT, Refusal
 from recovery.replay.bulk_state import BulkState
 from recovery.replay.producer_columns import group_rows, group_starts
 from recovery.replay.recover_state import EntryState, compare_entries
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.grounds.collector import Circumstances, Collector
+    from recovery.checks.context.collector import Circumstances, Collector
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.replay.producer_columns import MarkerColumns
     from recovery.replay.recover_state import EntryDifference
@@ -240,7 +240,7 @@ class ReplayCheck:
         self._snapshots = snapshots
         self._limits = limits
         self._sequences = SequenceCheck(circumstances, collector)
-        self._told_violations = 0
+        self._reported_violations = 0
         self._stable_offsets: list[tuple[int, str, int]] = []  # offset, path, entry number
         self._files: SegmentFiles | None = None
         self._remote_end = circumstances.remote_end_offset
@@ -311,7 +311,7 @@ class ReplayCheck:
                 self._circumstances.has_damage = True
                 start += row + 1
         self._note_unstarted()
-        self._tell_violations(table)
+        self._report_violations(table)
 
     def _note_unstarted(self) -> None:
         """Note markers whose transaction a broker does not know, which fails its start."""
@@ -350,9 +350,9 @@ class ReplayCheck:
                 )
             self._last_abort_offset = last
 
-    def _tell_violations(self, table: HeaderTable) -> None:
+    def _report_violations(self, table: HeaderTable) -> None:
         assert self._files is not None
-        for each in self.state.violations[self._told_violations :]:
+        for each in self.state.violations[self._reported_violations :]:
             row = int(np.searchsorted(table.base_offset, each.offset))
             is_marker = each.offset in self._marker_offsets
             check_id = "TXO-3" if is_marker and each.check_id == "PRD-3" else each.check_id
@@ -366,7 +366,7 @@ class ReplayCheck:
                 expected=f"{what} >= {each.expected}",
                 found=str(each.found),
             )
-        self._told_violations = len(self.state.violations)
+        self._reported_violations = len(self.state.violations)
 
     # -- at the end of a segment
 

@@ -331,12 +331,12 @@ class CountedTo(NamedTuple):
     Attributes:
         end_offset: all records below it are certain. Records above may be committed.
         why: the reason, as text.
-        parted_from: the newer copy that differs or ends there. None: the newest copy was read.
+        diverged_from: the newer copy that differs or ends there. None: the newest copy was read.
     """
 
     end_offset: int
     why: str
-    parted_from: str | None = None
+    diverged_from: str | None = None
 
 
 def counted_to(

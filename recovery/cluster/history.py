@@ -534,7 +534,7 @@ class History:
                         yield self._not_understood(exc, placed)
                         continue
                     for due in image.due(parsed):
-                        yield from self._told(due)
+                        yield from self._reported(due)
             except (FormatError, AccessError) as exc:
                 self._add(exc)
                 yield self._unread(header.last_offset + 1, exc.message, from_offset=self._offset)
@@ -671,13 +671,13 @@ class History:
 
     # --- one record -------------------------------------------------------------------------------
 
-    def _told(self, record: MetadataRecord) -> Iterable[Change]:
+    def _reported(self, record: MetadataRecord) -> Iterable[Change]:
         """Apply a record, and return its changes."""
-        tell = self._TELL.get(record.api_key)
-        if tell is None:
+        report = self._REPORT.get(record.api_key)
+        if report is None:
             self.image.apply(record)
             return ()
-        return tell(self, record)
+        return report(self, record)
 
     def _of_partition(self, record: MetadataRecord) -> Iterable[Change]:
         data, image = record.data, self.image
@@ -834,7 +834,7 @@ class History:
             after=after,
         )
 
-    _TELL: ClassVar[dict[int, Callable[[History, MetadataRecord], Iterable[Change]]]] = {
+    _REPORT: ClassVar[dict[int, Callable[[History, MetadataRecord], Iterable[Change]]]] = {
         records.PARTITION_CHANGE: _of_partition,
         records.PARTITION: _of_partition,
         records.REMOVE_TOPIC: _of_removed_topic,

@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.acknowledged import Missing, checkpoint_claims, topic_id_of
+from storage.dirs.acknowledged_offsets import Missing, checkpoint_claims, topic_id_of
 from storage.dirs.discovery import Selected
 from storage.dirs.log_dir import PartitionDir, StoppedState
 from storage.dirs.partition import Partition
@@ -80,7 +80,7 @@ class Placed(NamedTuple):
     is_certain: bool = True
 
 
-class HeldBack(NamedTuple):
+class Blocked(NamedTuple):
     """Records of a live topic that only a directory with a suffix has.
 
     Attributes:
@@ -105,13 +105,13 @@ class HeldBack(NamedTuple):
         return Missing(
             base_offset=self.base_offset,
             last_offset=self.end_offset - 1,
-            why=f"they are in {self.path}, which no broker serves. {self.way_back}",
+            why=f"they are in {self.path}, which no broker serves. {self.undo_steps}",
             check_id="DIR-6",
             is_on_disk=True,
         )
 
     @property
-    def way_back(self) -> str:
+    def undo_steps(self) -> str:
         """Instructions to make the broker serve the records."""
         target = Path(self.log_dir.path, str(self.key))
         aside = f", move {self.live} away" if self.live else ""
@@ -275,12 +275,12 @@ class NodePlacement:
 
     # -- records that only a directory with a suffix has
 
-    def held_back(self) -> Iterator[HeldBack]:
+    def blocked(self) -> Iterator[Blocked]:
         """Yield records that no live directory has, for each partition from the longest directory.
 
         A running broker is skipped: it may be about to copy or to remove the directory.
         """
-        longest: dict[TopicPartition, HeldBack] = {}
+        longest: dict[TopicPartition, Blocked] = {}
         for log_dir in self._log_dirs:
             if log_dir.stopped is StoppedState.LIVE or not log_dir.is_log_dir:
                 continue
@@ -326,7 +326,7 @@ class NodePlacement:
 
     def _held(
         self, key: TopicPartition, directory: PartitionDir, log_dir: LogDir
-    ) -> HeldBack | None:
+    ) -> Blocked | None:
         bounds = _bounds(directory, log_dir)
         if bounds is None:
             return None
@@ -339,7 +339,7 @@ class NodePlacement:
             base_offset = max(base_offset, 0 if live is None else live[1])
         if base_offset >= end_offset:
             return None
-        return HeldBack(
+        return Blocked(
             key=key,
             path=directory.path,
             log_dir=log_dir,
@@ -443,7 +443,7 @@ class AbsentPartition(NamedTuple):
 
 
 def find_absent(
-    log_dirs: Sequence[LogDir], clusters: Clusters, held_back: Iterable[HeldBack] = ()
+    log_dirs: Sequence[LogDir], clusters: Clusters, blocked: Iterable[Blocked] = ()
 ) -> list[AbsentPartition]:
     """Find the partitions without a directory, with their acknowledged offsets.
 
@@ -452,24 +452,24 @@ def find_absent(
     Args:
         log_dirs: log dirs given as a whole. Give all log dirs of a node, to find moved partitions.
         clusters: for their metadata, which are only read if a partition is absent.
-        held_back: data in directories with a suffix.
+        blocked: data in directories with a suffix.
     """
     found: list[AbsentPartition] = []
-    held = {each.key: each for each in held_back}
+    held = {each.key: each for each in blocked}
     for log_dir in log_dirs:
         if log_dir.is_log_dir and log_dir.stopped is not StoppedState.LIVE:
-            found += _Look(log_dir, log_dirs, clusters, held).absent()
+            found += _Inspection(log_dir, log_dirs, clusters, held).absent()
     return found
 
 
-def find_held_back(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[HeldBack]:
+def find_blocked(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[Blocked]:
     """Find records of live topics that only directories with a suffix have.
 
     The metadata are only read if there is such a directory.
     """
     for node in nodes_of(log_dirs):
         if any(each.name.state is not DirState.LIVE for one in node for each in one.partitions):
-            yield from NodePlacement(node, clusters.image_for(node[0])).held_back()
+            yield from NodePlacement(node, clusters.image_for(node[0])).blocked()
 
 
 def lost_partitions(
@@ -480,9 +480,9 @@ def lost_partitions(
         from recovery.cluster.clusters import Clusters as NewClusters
 
         clusters = NewClusters(log_dirs)
-    held = list(find_held_back(log_dirs, clusters))
+    held = list(find_blocked(log_dirs, clusters))
     absent = find_absent(log_dirs, clusters, held)
-    return [*(each for each in absent if each.missing is not None), *map(_of_held_back, held)]
+    return [*(each for each in absent if each.missing is not None), *map(_of_blocked, held)]
 
 
 def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
@@ -514,7 +514,7 @@ def doubts_around(log_dirs: Sequence[LogDir]) -> list[str]:
     return [*map(str, lost), *not_understood(log_dirs, clusters)]
 
 
-def _of_held_back(held: HeldBack) -> AbsentPartition:
+def _of_blocked(held: Blocked) -> AbsentPartition:
     return AbsentPartition(
         key=held.key,
         log_dir=held.log_dir.path,
@@ -529,10 +529,10 @@ def find_unassigned(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[
     """Find replicas that metadata assign to a log dir without any other trace of them."""
     for log_dir in log_dirs:
         if log_dir.is_log_dir and log_dir.stopped is not StoppedState.LIVE:
-            yield from _Look(log_dir, log_dirs, clusters, {}).assigned_only()
+            yield from _Inspection(log_dir, log_dirs, clusters, {}).assigned_only()
 
 
-class _Look:
+class _Inspection:
     """One log dir among the log dirs of its node."""
 
     def __init__(
@@ -540,10 +540,10 @@ class _Look:
         log_dir: LogDir,
         log_dirs: Sequence[LogDir],
         clusters: Clusters,
-        held_back: Mapping[TopicPartition, HeldBack],
+        blocked: Mapping[TopicPartition, Blocked],
     ) -> None:
         self._log_dir = log_dir
-        self._held_back = held_back
+        self._blocked = blocked
         self._elsewhere = {
             each.topic_partition: other.path
             for other in log_dirs
@@ -569,7 +569,7 @@ class _Look:
             (CLEANER_NAME, log_dir.cleaner_offsets),
         ):
             for key, offset in (offsets or {}).items():
-                if not self._has(key) or (key in held_back and not held_back[key].live):
+                if not self._has(key) or (key in blocked and not blocked[key].live):
                     self._lines.setdefault(key, []).append((name, offset))
 
     def _has(self, key: TopicPartition) -> bool:
@@ -583,7 +583,7 @@ class _Look:
         for key, lines in self._lines.items():
             why = self._why_harmless(key, dict(lines))
             missing = None if why else self._missing(dict(lines))
-            held = self._held_back.get(key)
+            held = self._blocked.get(key)
             if missing is not None and held is not None:
                 missing = missing.within(held.end_offset, None)
                 if missing is None:
@@ -601,11 +601,11 @@ class _Look:
         first = lines.get(LOG_START_NAME, 0)
         if end_offset <= first:
             return None
-        told = ", ".join(str(each) for each in claims if each.end_offset > first)
+        reported = ", ".join(str(each) for each in claims if each.end_offset > first)
         return Missing(
             base_offset=first,
             last_offset=end_offset - 1,
-            why=f"no directory, {told}",
+            why=f"no directory, {reported}",
             check_id="DIR-8",
         )
 

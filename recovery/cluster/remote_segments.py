@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from storage.dirs.acknowledged import RemoteRange
+    from storage.dirs.acknowledged_offsets import RemoteRange
     from storage.dirs.log_dir import LogDir
     from storage.errors import AccessError
 
 _FINISHED = SEGMENT_STATES.index("COPY_SEGMENT_FINISHED")
 _GONE = SEGMENT_STATES.index("DELETE_SEGMENT_FINISHED")
 _PARTITION_GONE = DELETE_STATES.index("DELETE_PARTITION_FINISHED")
-_TOLD_HOLES_COUNT = 5
+_REPORTED_HOLES_COUNT = 5
 
 
 class RemoteSegment(NamedTuple):
@@ -59,7 +59,7 @@ class RemoteSegment(NamedTuple):
         return self.state == SEGMENT_STATES[_FINISHED]
 
 
-def tell_remote(directories: Sequence[str]) -> Iterator[str]:
+def report_remote(directories: Sequence[str]) -> Iterator[str]:
     """Yield messages about the remote-only data of existing partition directories."""
     if not directories:
         return
@@ -67,9 +67,9 @@ def tell_remote(directories: Sequence[str]) -> Iterator[str]:
         found = discover(directories)
         remote = RemoteSegments(found.log_dirs)
         for each in found.selected:
-            told = remote.tell(Partition.of(each))
-            if told:
-                yield told
+            reported = remote.report(Partition.of(each))
+            if reported:
+                yield reported
     except EoctlError:
         return
 
@@ -94,7 +94,7 @@ class RemoteSegments:
         found = self._by_partition.get((topic_id or "", partition.partition), {})
         return sorted(found.values(), key=lambda each: (each.start_offset, each.segment_id))
 
-    def tell(self, partition: Partition) -> str:
+    def report(self, partition: Partition) -> str:
         """Return a sentence about the remote-only data of a partition, or "" if there is none."""
         remote = partition.remote_range
         if remote is None:
@@ -168,10 +168,10 @@ def _where(remote: RemoteRange, segments: Sequence[RemoteSegment]) -> str:
     text = f", in {len(held)} segments of {size_bytes} bytes by {REMOTE_METADATA_TOPIC}"
     holes = _holes(remote, held)
     if holes:
-        named = ", ".join(f"{start} to {end - 1}" for start, end in holes[:_TOLD_HOLES_COUNT])
+        named = ", ".join(f"{start} to {end - 1}" for start, end in holes[:_REPORTED_HOLES_COUNT])
         text += f"; no finished segment is known of offsets {named}"
-        if len(holes) > _TOLD_HOLES_COUNT:
-            text += f" and {len(holes) - _TOLD_HOLES_COUNT} more ranges"
+        if len(holes) > _REPORTED_HOLES_COUNT:
+            text += f" and {len(holes) - _REPORTED_HOLES_COUNT} more ranges"
     return text
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.log_dir import StoppedState
     from storage.dirs.offset_ledger import OffsetSpan
     from storage.dirs.partition import Partition, SegmentBounds
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 MAX_TABLE_RECORDS = 65_536  # per call of the decoder, unless a single batch has more
-MAX_TOLD_COUNT = 10  # per directory
+MAX_REPORTED_COUNT = 10  # per directory
 
 
 class Trouble:
@@ -63,10 +63,10 @@ class Trouble:
     def add(self, text: str) -> None:
         """Add one sentence."""
         self.count += 1
-        if self.count <= MAX_TOLD_COUNT:
+        if self.count <= MAX_REPORTED_COUNT:
             self.notes.append(text)
 
-    def told(self, path: str) -> list[str]:
+    def reported(self, path: str) -> list[str]:
         """Return the sentences, and the number of further sentences."""
         more = self.count - len(self.notes)
         return [*self.notes, f"{path}: {more} more such places"] if more else self.notes

@@ -545,7 +545,7 @@ class DuplicateSearch:
         options: DuplicateOptions,
         space: SpillSpace,
         *,
-        asked_for: Callable[[Selected], bool] = lambda _: True,
+        requested: Callable[[Selected], bool] = lambda _: True,
         on_bytes: Callable[[int], object] = int,
     ) -> None:
         """Prepare the search.
@@ -554,13 +554,13 @@ class DuplicateSearch:
             selected: the directories.
             options: of the search.
             space: memory and disk that may be used.
-            asked_for: whether the operator named a directory itself, as an internal topic requires.
+            requested: whether the operator named a directory itself, as an internal topic requires.
             on_bytes: called with the number of further bytes read.
         """
         self._selected = selected
         self._options = options
         self._space = space
-        self._asked_for = asked_for
+        self._requested = requested
         self._on_bytes = on_bytes
         self._left: int | None = None
         self._is_by_id = options.record_id is not None
@@ -590,7 +590,7 @@ class DuplicateSearch:
             )
 
     def _is_compared(self, selected: Selected) -> bool:
-        return selected.partition.name.topic not in INTERNAL_TOPICS or self._asked_for(selected)
+        return selected.partition.name.topic not in INTERNAL_TOPICS or self._requested(selected)
 
     def _units(self) -> Iterator[list[Selected]]:
         """Yield the directories to search together. A further replica is searched alone."""
@@ -701,7 +701,7 @@ class DuplicateSearch:
                     for decoded in decode_part(part, wanted, trouble):
                         records.add(record_rows(decoded, outcome, self._digester, number))
             self.opened_count += trouble.opened_count
-            self._leave_out(trouble.told(partition.path))
+            self._leave_out(trouble.reported(partition.path))
             span = joined(trouble.spans, partition.acknowledged.cleaned_offset)
             not_given = partition.not_given(span, trouble.lost)
             self.notes += (f"{partition.path}: {each}" for each in not_given)

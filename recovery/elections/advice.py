@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.elections.copies import cost_of, cost_of_nothing, read_copy
 from recovery.elections.orders import Case, Orders, Surroundings, outcomes
+from recovery.elections.replica_logs import cost_of, cost_of_nothing, read_copy
 from recovery.elections.rules import ELR_FEATURE, PartitionState, Terms, states_after_stop
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
@@ -24,9 +24,9 @@ from storage.formats.partition_metadata import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from recovery.elections.copies import LeaderCost, LogCopy
     from recovery.elections.nodes import DeadCluster
     from recovery.elections.orders import OrderSum, Outcome
+    from recovery.elections.replica_logs import LeaderCost, LogCopy
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
 
 
@@ -287,13 +287,13 @@ def advise(
     adviser = _Adviser(cluster, plan)
     partitions = []
     for key, before in _partitions(cluster.metadata.image, is_wanted):
-        partitions.append(adviser.look_at(key, before))
+        partitions.append(adviser.inspect(key, before))
         on_partition()
     orders = Orders((each.case for each in partitions), plan.setting)
     tried = orders.all_of(plan.startable) if plan.startable else []
     best = tried[0].order if tried else ()
     partitions = [each._replace(outcome=orders.outcome(each.case, best)) for each in partitions]
-    notes = [*cluster.notes, *adviser.notes, *_told_of_others(cluster, is_wanted)]
+    notes = [*cluster.notes, *adviser.notes, *_note_of_others(cluster, is_wanted)]
     return Advice(
         plan=plan,
         partitions=partitions,
@@ -312,7 +312,7 @@ def _partitions(
             yield TopicPartition(name, number), before
 
 
-def _told_of_others(cluster: DeadCluster, is_wanted: Callable[[str], bool]) -> Iterator[str]:
+def _note_of_others(cluster: DeadCluster, is_wanted: Callable[[str], bool]) -> Iterator[str]:
     """Yield messages about nodes and directories that are missing in the metadata."""
     image = cluster.metadata.image
     for node_id in sorted({*cluster.nodes} - {*image.brokers} - {*cluster.metadata.voters}):
@@ -341,7 +341,7 @@ class _Adviser:
         self.notes: list[str] = []
         self.is_short = False
 
-    def look_at(self, key: TopicPartition, before: PartitionImage) -> Advised:
+    def inspect(self, key: TopicPartition, before: PartitionImage) -> Advised:
         """Return the possible leaders of a partition, and their costs."""
         terms = self._terms_of(key, len(before.replicas))
         terms = terms._replace(emptied=self._emptied(before))
@@ -456,25 +456,25 @@ class _Adviser:
             selected = given.get(broker)
             if selected is None:
                 if broker in self._cluster.nodes:
-                    self._tell(f"{key}: broker {broker} has no directory of it")
+                    self._report(f"{key}: broker {broker} has no directory of it")
                 continue
             try:
                 copy = read_copy(selected, broker)
             except (AccessError, RefusedError) as exc:
-                self._tell(str(exc))
+                self._report(str(exc))
                 continue
             if copy.topic_id not in (None, topic_id):
-                self._tell(
+                self._report(
                     f"{copy.partition.path}: of another topic of that name (id {copy.topic_id},"
                     f" not {topic_id}): a broker sets it aside, and it does not count"
                 )
                 continue
             for each in copy.notes:
-                self._tell(each)
+                self._report(each)
             found[broker] = copy
         return found
 
-    def _tell(self, note: str) -> None:
+    def _report(self, note: str) -> None:
         self.notes.append(note)
         self.is_short = True
 
@@ -512,7 +512,7 @@ def steps_of(advice: Advice) -> Iterator[StartStep]:
                 each.key
                 for each in advice.partitions
                 if each.outcome is not None
-                and each.outcome.is_asked_for
+                and each.outcome.is_requested
                 and each.outcome.step == number
             ),
         )
@@ -525,7 +525,7 @@ def how_led(partition: Advised) -> str:
         return "nobody"
     if outcome.step == 0:
         return "leads"
-    if outcome.is_asked_for:
+    if outcome.is_requested:
         return "by request"
     if not outcome.is_unclean:
         return "elr" if _is_of_elr(partition, outcome.leader) else "isr"

@@ -122,10 +122,10 @@ def find_dead_cluster(
     )
     replaced = dict(_replaced_dirs(nodes, metadata.image))
     copies, doubled = _copies(found.selected)
-    doubts = [*unread, *doubled, *_told_of_missing_dirs(nodes, metadata.image, replaced)]
+    doubts = [*unread, *doubled, *_note_of_missing_dirs(nodes, metadata.image, replaced)]
     if metadata.unseen:
-        told = ", ".join(map(str, metadata.unseen))
-        doubts.append(f"controller {told}: not among these, and may have newer metadata")
+        reported = ", ".join(map(str, metadata.unseen))
+        doubts.append(f"controller {reported}: not among these, and may have newer metadata")
     return DeadCluster(
         nodes=nodes,
         metadata=metadata,
@@ -226,7 +226,7 @@ def _replaced_dirs(
             yield node.node_id, gone
 
 
-def _told_of_missing_dirs(
+def _note_of_missing_dirs(
     nodes: dict[int, Node], image: ClusterImage, replaced: dict[int, frozenset[bytes]]
 ) -> Iterator[str]:
     for node in nodes.values():
@@ -236,12 +236,12 @@ def _told_of_missing_dirs(
         for each in broker.log_dirs:
             if each in own:
                 continue
-            told = f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}"
+            reported = f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}"
             if each in replaced.get(node.node_id, ()):
                 yield (
-                    f"{told}, and a new log dir was formatted: if nobody leads, the broker may "
+                    f"{reported}, and a new log dir was formatted: if nobody leads, the broker may "
                     "lead with nothing, so that the others lose everything; start it when another "
                     "broker leads"
                 )
             else:
-                yield f"{told}: it is not among these, and what is in it counts as missing"
+                yield f"{reported}: it is not among these, and what is in it counts as missing"

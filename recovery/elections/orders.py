@@ -25,7 +25,7 @@ MAX_PERMUTED = 5  # the most brokers for which all orders are tried
 NEVER = 1 << 30  # a step that never happens
 
 
-class Price(NamedTuple):
+class Cost(NamedTuple):
     """The losses of the other copies when a copy leads. A greater price is worse.
 
     Attributes:
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
     states: frozenset[PartitionState]
     terms: Terms
-    prices: tuple[tuple[int, Price], ...]
+    prices: tuple[tuple[int, Cost], ...]
     wanted: int | None
     emptied: frozenset[int] = frozenset()
 
@@ -91,15 +91,15 @@ class Outcome(NamedTuple):
         step: number of starts before its election. 0: it leads already.
         write_step: number of starts before acks=all is accepted.
         is_unclean: it was not in ISR or ELR.
-        is_asked_for: it leads because the operator requested an unclean election.
+        is_requested: it leads because the operator requested an unclean election.
     """
 
-    price: Price
+    price: Cost
     leader: int
     step: int
     write_step: int
     is_unclean: bool
-    is_asked_for: bool
+    is_requested: bool
 
     @property
     def is_led(self) -> bool:
@@ -107,12 +107,12 @@ class Outcome(NamedTuple):
         return self.leader != NO_LEADER
 
     @property
-    def weight(self) -> tuple[Price, bool, bool, bool, int, int]:
+    def weight(self) -> tuple[Cost, bool, bool, bool, int, int]:
         """The sort key of outcomes. A worse outcome has a greater key."""
         return (
             self.price,
             not self.is_led,
-            self.is_asked_for,
+            self.is_requested,
             self.is_unclean,
             self.step,
             self.write_step,
@@ -129,8 +129,8 @@ def outcomes(
     if together > max(len(order), 1):
         order = ()
     # A broker with an empty disk may report it before or after it is unfenced.
-    told = case._replace(terms=case.terms._replace(emptied=frozenset()))
-    for each in (case, told) if case.terms.emptied else (case,):
+    reported = case._replace(terms=case.terms._replace(emptied=frozenset()))
+    for each in (case, reported) if case.terms.emptied else (case,):
         for state in each.states:
             for first in permutations(order[:together]):
                 yield _outcome(each, state, (*first, *order[together:]), setting)
@@ -146,18 +146,18 @@ def worst_outcome(
 def _outcome(
     case: Case, state: PartitionState, order: Sequence[int], setting: Surroundings
 ) -> Outcome:
-    played = _play(case, state, order, setting, wanted=None)
+    simulated = _simulate(case, state, order, setting, wanted=None)
     if case.wanted is None:
-        return played
-    if not played.is_led:
-        return _play(case, state, order, setting, wanted=case.wanted)
-    if played.leader in case.emptied:  # it has no records, so another broker may be better
-        asked = _play(case, state, order, setting, wanted=case.wanted)
-        return min(played, asked, key=lambda each: each.price)
-    return played
+        return simulated
+    if not simulated.is_led:
+        return _simulate(case, state, order, setting, wanted=case.wanted)
+    if simulated.leader in case.emptied:  # it has no records, so another broker may be better
+        asked = _simulate(case, state, order, setting, wanted=case.wanted)
+        return min(simulated, asked, key=lambda each: each.price)
+    return simulated
 
 
-def _play(
+def _simulate(
     case: Case,
     state: PartitionState,
     order: Sequence[int],
@@ -167,10 +167,10 @@ def _play(
 ) -> Outcome:
     terms, running = case.terms, set(setting.running)
     leader, step = state.leader, 0 if state.has_leader else NEVER
-    is_unclean, is_asked_for = False, False
+    is_unclean, is_requested = False, False
     if not state.has_leader and wanted in running:
         state = elected_uncleanly(state, terms, running)
-        leader, step, is_unclean, is_asked_for = state.leader, 0, state.is_unclean, True
+        leader, step, is_unclean, is_requested = state.leader, 0, state.is_unclean, True
         for each in running:
             state = joined(state, terms, each, running)
     write_step = 0 if _is_writable(state, terms) else NEVER
@@ -179,23 +179,23 @@ def _play(
         running.add(broker)
         if not state.has_leader and broker == wanted:
             state = elected_uncleanly(state, terms, running)
-            is_asked_for = state.has_leader
+            is_requested = state.has_leader
         if leader == NO_LEADER and state.has_leader:
             leader, step, is_unclean = state.leader, number, state.is_unclean
             for each in running:  # brokers that waited for a leader
                 state = joined(state, terms, each, running)
         if write_step == NEVER and _is_writable(state, terms):
             write_step = number
-    price = Price()
+    price = Cost()
     if leader != NO_LEADER:
-        price = dict(case.prices).get(leader, Price(is_unknown=True))
+        price = dict(case.prices).get(leader, Cost(is_unknown=True))
     return Outcome(
         price=price,
         leader=leader,
         step=step,
         write_step=write_step,
         is_unclean=is_unclean,
-        is_asked_for=is_asked_for,
+        is_requested=is_requested,
     )
 
 
@@ -261,7 +261,7 @@ class Orders:
             case: frozenset(each for state in case.states for each in state.replicas)
             for case in self._counts
         }
-        self._played: dict[tuple[Case, tuple[int, ...], int], Outcome] = {}
+        self._simulated: dict[tuple[Case, tuple[int, ...], int], Outcome] = {}
 
     def outcome(self, case: Case, order: Sequence[int]) -> Outcome:
         """Return the worst outcome of an order for a partition."""
@@ -271,10 +271,10 @@ class Orders:
         is_up = together <= max(len(order), 1)
         own_together = sum(each in replicas for each in order[:together]) if is_up else NEVER
         key = case, own, own_together
-        found = self._played.get(key)
+        found = self._simulated.get(key)
         if found is None:
             found = worst_outcome(case, own, self._setting, own_together)
-            self._played[key] = found
+            self._simulated[key] = found
 
         def step(own_step: int) -> int:
             if own_step in (0, NEVER):
@@ -295,7 +295,7 @@ class Orders:
             lost_offsets_count=sum(each.price.offsets_count * times for each, times in found),
             lost_partitions_count=sum(times for each, times in found if each.price.offsets_count),
             unclean_partitions_count=sum(times for each, times in found if each.is_unclean),
-            asked_partitions_count=sum(times for each, times in found if each.is_asked_for),
+            asked_partitions_count=sum(times for each, times in found if each.is_requested),
             leaderless_partitions_count=sum(times for each, times in found if not each.is_led),
             unknown_partitions_count=sum(times for each, times in found if each.price.is_unknown),
             waits_count=sum(max(min(each.step, never) - 1, 0) * times for each, times in found),

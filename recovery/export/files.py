@@ -278,7 +278,7 @@ class TargetFile:
         data, self._waiting = self._waiting, bytearray()
         self._fs.write(self._file, data)
 
-    def tell(self) -> int:
+    def report(self) -> int:
         """Return the number of bytes so far."""
         return self.file_bytes
 

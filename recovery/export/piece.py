@@ -24,9 +24,9 @@ from recovery.records.read_options import ReadCounts, UndecodableError, has_sche
 from storage.dirs.offset_ledger import OffsetSpan
 from storage.dirs.state_file import read_as
 from storage.files.fsio import FileSystem
+from storage.kernels.kernel_choice import load_native
 from storage.kernels.protocol import VerdictKind
-from storage.kernels.select import load_native
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.places.log_reader import ReadFinding
 from storage.value_pieces import LARGE_BYTES, base64_pieces, is_utf8, json_pieces
 
@@ -452,8 +452,8 @@ class _ParquetRows:
         self, target: TargetFile, schema: pa.Schema, piece: ExportPiece, options: ExportOptions
     ) -> None:
         place = piece.split.place
-        told = {f"eoctl.{name}": str(getattr(place, name)) for name in ("topic", "partition")}
-        self._schema = schema.with_metadata(told)
+        reported = {f"eoctl.{name}": str(getattr(place, name)) for name in ("topic", "partition")}
+        self._schema = schema.with_metadata(reported)
         self._writer = pq.ParquetWriter(
             pa.PythonFile(target, "w"),
             self._schema,

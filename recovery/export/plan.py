@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import lost_partitions, not_understood
-from recovery.cluster.remote_segments import tell_remote
+from recovery.cluster.remote_segments import report_remote
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.transactions.isolation import Isolation
-from storage.dirs.acknowledged import Acknowledged
+from storage.dirs.acknowledged_offsets import Acknowledged
 from storage.dirs.discovery import discover
 from storage.errors import AccessError, EoctlError, UsageError
 from storage.file_names import DirState, parse_partition_name
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
-from storage.places.find import list_places, was_deleted
+from storage.places.list_places import list_places, was_deleted
 from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
@@ -124,9 +124,10 @@ def split_bytes_for(total_bytes: int, pieces_count: int) -> int:
 #
 #     `DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet`.
 #
-# BROKER is the copy's broker (`storage.places.find`), adapted for a file name. DIGEST distinguishes
-# directories with an equal name: log dirs of a broker, or clusters with the same node ids. So files
-# of different copies never have the same name, and the name shows the source of the records.
+# BROKER is the copy's broker (`storage.places.list_places`), adapted for a file name. DIGEST
+# distinguishes directories with an equal name: log dirs of a broker, or clusters with the same node
+# ids. So files of different copies never have the same name, and the name shows the source of the
+# records.
 
 
 MAX_BROKER_CHARS = 40
@@ -411,8 +412,8 @@ def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions)
         for each, places in by_directory.items()
         if "://" not in each and places and places[0].base_offset > low
     ]
-    for told in tell_remote(above):
-        yield f"{told}: they are not exported"
+    for reported in report_remote(above):
+        yield f"{reported}: they are not exported"
 
 
 # --- names ---

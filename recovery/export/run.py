@@ -193,8 +193,8 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         has_wrong_end=bool(ends),
         remarks=(
             *dict.fromkeys(str(each) for each in findings if each.is_gone),
-            *(f"{each.told}; its records are exported" for each in harmless),
-            *(f"{each.told}; all before it are exported" for each in ends),
+            *(f"{each.reported}; its records are exported" for each in harmless),
+            *(f"{each.reported}; all before it are exported" for each in ends),
             *unknown,
         ),
         decoded_count=sum(each.decoded_count for each in results),

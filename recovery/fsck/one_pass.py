@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import REFUSES, unsupported_features
+from recovery.checks.context.broker_version import REFUSES, unsupported_features
 from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
@@ -21,7 +21,7 @@ from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
 from recovery.transactions.unknown_ends import find_ends, log_files_of
-from storage.dirs.acknowledged import is_tiered
+from storage.dirs.acknowledged_offsets import is_tiered
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import read_log_config
 from storage.errors import AccessError

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import REFUSES
-from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.context.broker_version import REFUSES
+from recovery.checks.context.kraft_release import CANNOT_LOAD, LOADS_NOTHING
 from recovery.checks.log_dirs.log_dirs import DELETES, LOSES_LOG_DIR, SETS_ASIDE
-from recovery.fsck.start_cut import WHOLE_DIRECTORY
+from recovery.fsck.start_loss import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from recovery.start.prediction import EMPTIES, REPLACES
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from recovery.fsck.one_pass import PartitionRow
-    from recovery.fsck.start_cut import StartCut
+    from recovery.fsck.start_loss import StartLoss
     from recovery.rules.findings import Finding
     from recovery.start.log_dirs import RetentionCut
     from storage.dirs.cluster_image import ClusterImage
@@ -271,7 +271,7 @@ class Checked(NamedTuple):
     unmarked_count: int = 0
 
 
-class NextCall(NamedTuple):
+class NextCommand(NamedTuple):
     """The first thing to do: a command, by its words, or a sentence, and the reason."""
 
     words: tuple[str, ...]
@@ -297,7 +297,7 @@ class DirectoryVerdict(NamedTuple):
 
     release: str
     starts: tuple[NodeStart, ...]
-    cuts: tuple[StartCut, ...]
+    cuts: tuple[StartLoss, ...]
     not_served: tuple[PartitionRow, ...]
     missing: tuple[Finding, ...]
     damaged: tuple[Finding, ...]
@@ -306,7 +306,7 @@ class DirectoryVerdict(NamedTuple):
     held: tuple[Held, ...]
     listed: tuple[Folded, ...]
     checked: Checked
-    call: NextCall | None
+    call: NextCommand | None
     retention: tuple[RetentionCut, ...] = ()
 
     @property
@@ -468,8 +468,8 @@ def is_missing(finding: Finding) -> bool:
     """Return whether a finding names acknowledged records that are absent or not served."""
     if finding.severity is not Severity.ERROR:
         return False
-    is_held_back = finding.check_id == "DIR-6" and finding.base_offset is not None
-    return is_held_back or finding.check_id in _MISSING
+    is_blocked = finding.check_id == "DIR-6" and finding.base_offset is not None
+    return is_blocked or finding.check_id in _MISSING
 
 
 def is_suspected(finding: Finding) -> bool:
@@ -493,10 +493,10 @@ def verdict_of(
     starts: Sequence[NodeStart],
     findings: Sequence[PlacedFinding],
     rows: Sequence[PartitionRow],
-    cuts: Sequence[StartCut],
+    cuts: Sequence[StartLoss],
     held: Sequence[Held],
     checked: Checked,
-    call: NextCall | None,
+    call: NextCommand | None,
     retention: Sequence[RetentionCut] = (),
 ) -> DirectoryVerdict:
     """Build the verdict from findings and rows. Reads no files."""

@@ -238,7 +238,7 @@ class GroupLog:
             for key, commit in waiting.items():
                 yield _group_commit(number, key, commit, producer_id)
 
-    def told(self) -> Iterator[str]:
+    def reported(self) -> Iterator[str]:
         """Yield sentences about incomplete data, for people."""
         if self.never_had_any:
             yield f"the cluster has no {GROUPS_TOPIC}: no group has ever committed an offset"
@@ -389,10 +389,10 @@ class LogPlaces:
     def of(self, key: TopicPartition) -> LogReach | None:
         """Return the range of a log. None if it is absent or unreadable."""
         if key not in self._known:
-            self._known[key] = self._look(key)
+            self._known[key] = self._inspect(key)
         return self._known[key]
 
-    def _look(self, key: TopicPartition) -> LogReach | None:
+    def _inspect(self, key: TopicPartition) -> LogReach | None:
         try:
             copies = [Partition(*each, self._image) for each in self._directories.get(key, ())]
             for source in furthest(copies):

@@ -130,7 +130,7 @@ def judge(
             if each.pending_producer_id is None:
                 commits[each.key] = each
             elif each.key in keys:
-                obstacles[ImportObstacle.PENDING].append(_told_pending(each))
+                obstacles[ImportObstacle.PENDING].append(_reported_pending(each))
     offsets = []
     for group_name, offset in given:
         key = OffsetKey(group_name, offset.topic, offset.partition)
@@ -155,7 +155,7 @@ def _judge_group(
         )
 
 
-def _told_pending(commit: GroupCommit) -> str:
+def _reported_pending(commit: GroupCommit) -> str:
     key = commit.key
     return (
         f"{key.topic}-{key.partition} of {key.group!r} has offset {commit.value.offset} pending in"

@@ -29,7 +29,7 @@ FIRST_PLAIN_CHAR = "-"
 NUMBER = re.compile(r"[ \t]*[+-]?[0-9]{1,30}[ \t]*", re.ASCII)
 # In CSV, a name that begins like this has the quotes before the brace.
 JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\s*\"")
-TOLD_LINES = 10
+REPORTED_LINES = 10
 COLUMNS = {3: ("topic", "partition", "offset"), 4: ("group", "topic", "partition", "offset")}
 MAX_FIELD_CHARS = 1 << 17
 
@@ -100,10 +100,14 @@ def parse_offsets(data: bytes, path: str) -> list[FileOffset]:
     problems += _doubled(found)
     problems += _mixed(found)
     if problems:
-        told = [f"line {line}: {what}" for line, what in sorted(set(problems))]
-        more = f" (and {len(told) - TOLD_LINES} more)" if len(told) > TOLD_LINES else ""
+        reported = [f"line {line}: {what}" for line, what in sorted(set(problems))]
+        more = (
+            f" (and {len(reported) - REPORTED_LINES} more)"
+            if len(reported) > REPORTED_LINES
+            else ""
+        )
         raise UsageError(
-            f"{path}: {'; '.join(told[:TOLD_LINES])}{more}",
+            f"{path}: {'; '.join(reported[:REPORTED_LINES])}{more}",
             next_step="lines are group,topic,partition,offset, as eoctl groups export and"
             " kafka-consumer-groups --export write them",
         )

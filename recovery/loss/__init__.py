@@ -1,4 +1,4 @@
 """Lost, aborted and duplicate records, and differences between replicas, record by record.
 
-From the entry down: against, sides, survey, content_rows, rows.
+From the entry down: comparison, sides, survey, content_rows, rows.
 """

@@ -10,7 +10,7 @@ from recovery.loss.content_rows import ContentBuilder
 from recovery.records.piece_reader import PieceReader
 from recovery.records.read_options import ReadOptions
 from storage.log.intact_batches import intact_batches
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.places.splits import Split
 
 if TYPE_CHECKING:

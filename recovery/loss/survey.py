@@ -37,7 +37,7 @@ from storage.formats.control_record import ABORT
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
@@ -455,12 +455,12 @@ class LossSurvey:
         for each in (found for result in results for found in result.findings):
             if is_wrong_end(each.kind, stopped):
                 self.is_short = True
-                self.notes.append(each.told)
+                self.notes.append(each.reported)
             elif each.is_gone:
                 self.notes.append(str(each))
             elif not each.is_lost and each.kind not in END_KINDS:
                 self.is_lost = True
-                self.notes.append(f"{each.told}; its records are there")
+                self.notes.append(f"{each.reported}; its records are there")
 
     def _around(self, lost: Sequence[LostRange]) -> Iterator[LossRow]:
         """Yield losses that belong to no directory that was read."""
@@ -625,7 +625,7 @@ def _of_journal(directory: DirectoryPlace, found: JournalLoss) -> LossRow:
         first_key=None,
         last_key=None,
         is_acknowledged=lost.is_acknowledged,
-        reason=found.told,
+        reason=found.reported,
         check_id="JNL-3",
         start_pos=None,
         end_pos=None,

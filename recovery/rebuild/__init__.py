@@ -1,4 +1,5 @@
 """Indexes and snapshots from the log, byte-equal to a broker's, and compared with the disk.
 
-From the entry down: many, diff, older_brokers, derive, segment_pass, index_builder, verify_index.
+From the entry down: partitions, diff, older_brokers, derive, segment_pass, index_builder,
+verify_index.
 """

@@ -15,8 +15,8 @@ from recovery.replay.snapshots import Clock, StateHistory
 from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
+from storage.kernels.kernel_choice import load_native
 from storage.kernels.layouts import TXN_ENTRY
-from storage.kernels.select import load_native
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:

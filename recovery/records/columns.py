@@ -4,7 +4,7 @@ The columns:
 
     column                  type     meaning
     broker                  string  the node id of the replica, else its place
-                                    (`storage.places.find`)
+                                    (`storage.places.list_places`)
     topic                   string
     partition               int32
     directory               string  of the partition
@@ -39,7 +39,7 @@ from storage.errors import UsageError
 from storage.formats.compression import Codec
 from storage.formats.record_batch import CODEC_MASK, LOG_APPEND_TIME_MASK, TRANSACTIONAL_MASK
 from storage.limits import as_int64
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.value_pieces import LARGE_BYTES, is_large
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
-from storage.places.find import open_place, was_deleted
+from storage.places.list_places import open_place, was_deleted
 from storage.places.log_reader import FindingsList, ReadFinding, SegmentReader, gone
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds import broker_version as releases
-from recovery.checks.grounds.broker_version import check_release, check_same_properties
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context import broker_version as releases
+from recovery.checks.context.broker_version import check_release, check_same_properties
+from recovery.checks.context.collector import Collector
 from recovery.releases.survey import RELEASES, Place
 from recovery.rules.findings import Severity
 from storage.dirs.cluster_image import TOPIC_RESOURCE
@@ -26,7 +26,7 @@ from storage.dirs.topic_settings import SETTINGS_SINCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.releases.survey import Survey
     from recovery.rules.findings import Finding
 

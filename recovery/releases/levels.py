@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import (
+from recovery.checks.context.broker_version import (
     FEATURES,
     METADATA_VERSION,
     NEWEST,
@@ -23,7 +23,7 @@ from storage.formats.partition_metadata import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.releases.survey import Level, Registration, Survey
 
 # Levels of metadata.version with changed record types, so that no downgrade crosses them.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import LINES, BrokerVersion, passes_over_beginning
-from recovery.checks.grounds.collector import Collector
-from recovery.checks.grounds.kraft_release import CANNOT_LOAD, ReleaseCheck
+from recovery.checks.context.broker_version import LINES, BrokerVersion, passes_over_beginning
+from recovery.checks.context.collector import Collector
+from recovery.checks.context.kraft_release import CANNOT_LOAD, ReleaseCheck
 from storage.dirs.cluster_image import (
     TOPIC_RESOURCE,
     ClusterImage,

@@ -19,8 +19,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.plans.changeable import require_compacted, require_no_problem
 from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
+from recovery.changes.plans.preconditions import require_compacted, require_no_problem
 from recovery.rebuild.derive import cut_at_log_start, recover_segment, stays
 from recovery.rebuild.index_builder import BuiltIndexes
 from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over

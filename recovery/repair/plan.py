@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.changes.plans.changeable import (
+from recovery.changes.plans.plan import Action, absolute_path, make_plan, remove_step, source_of
+from recovery.changes.plans.preconditions import (
     CheckpointLimits,
     lower_checkpoints,
     require_same_segments,
 )
-from recovery.changes.plans.plan import Action, absolute_path, make_plan, remove_step, source_of
 from recovery.checks.partition_check import CheckedSegment
 from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.repair.broker_start import plan_recovery
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.derive import RebuildSettings
     from recovery.repair.broker_start import Recovery
     from recovery.repair.repaired import RemovedRange
-    from recovery.replay.recover_state import RecoveryPrice
+    from recovery.replay.recover_state import RecoveryCost
     from storage.dirs.discovery import Selected
     from storage.dirs.partition_files import FileEntry, SegmentFiles
 
@@ -381,7 +381,7 @@ def plan_repair(
     log_dir: str,
     repaired: Sequence[Repaired],
     arguments: Mapping[str, Any],
-    recovery: RecoveryPrice | None,
+    recovery: RecoveryCost | None,
     checkpoints: Mapping[str, bytes] | None = None,
 ) -> Plan | None:
     """Combine the repairs of partitions of one log dir. None if there is nothing to do.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.losses import Lost
-from recovery.changes.plans.changeable import read_whole
 from recovery.changes.plans.plan import absolute_path, remove_step, replace_step
+from recovery.changes.plans.preconditions import read_whole
 from recovery.repair.salvage_scan import without_content
 from recovery.replay.snapshots import StateHistory
-from recovery.truncate.price import ProducerChange, producers_set_back
+from recovery.truncate.cost import ProducerChange, producers_set_back
 from storage.errors import FormatError
 from storage.file_names import (
     CLEANER_NAME,
@@ -48,11 +48,11 @@ from storage.log.segment import Segment, open_segment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.changes.plans.changeable import CheckpointLimits
     from recovery.changes.plans.plan import Step
+    from recovery.changes.plans.preconditions import CheckpointLimits
     from recovery.repair.strategies import Strategy
     from recovery.replay.snapshots import Clock, Snapshots
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Offsets
@@ -155,7 +155,7 @@ _FOLLOWS = {
 }
 
 
-class MendedCheckpoints(NamedTuple):
+class RepairedCheckpoints(NamedTuple):
     """A log dir with its offset checkpoints repaired.
 
     Attributes:
@@ -169,7 +169,7 @@ class MendedCheckpoints(NamedTuple):
     notes: tuple[str, ...]
 
 
-def mend_checkpoints(log_dir: LogDir) -> MendedCheckpoints:
+def repair_checkpoints(log_dir: LogDir) -> RepairedCheckpoints:
     """Rebuild the checkpoints that were readable but did not parse. Reads them again.
 
     Raises:
@@ -194,15 +194,15 @@ def mend_checkpoints(log_dir: LogDir) -> MendedCheckpoints:
             f" {_FOLLOWS[name]}"
         )
     if not contents:
-        return MendedCheckpoints(log_dir, {}, ())
-    mended = log_dir._replace(
+        return RepairedCheckpoints(log_dir, {}, ())
+    repaired = log_dir._replace(
         recovery_points=offsets.get(RECOVERY_POINT_NAME, log_dir.recovery_points),
         log_start_offsets=offsets.get(LOG_START_NAME, log_dir.log_start_offsets),
         high_watermarks=offsets.get(HIGH_WATERMARK_NAME, log_dir.high_watermarks),
         cleaner_offsets=offsets.get(CLEANER_NAME, log_dir.cleaner_offsets),
         problems=tuple(e for e in log_dir.problems if Path(e.path).name not in contents),
     )
-    return MendedCheckpoints(mended, contents, tuple(notes))
+    return RepairedCheckpoints(repaired, contents, tuple(notes))
 
 
 def entries_that_parse(data: bytes) -> tuple[list[OffsetCheckpointEntry], int | None]:

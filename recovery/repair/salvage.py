@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.changes.plans.changeable import CheckpointLimits
 from recovery.changes.plans.plan import (
     LogSlice,
     absolute_path,
@@ -35,6 +34,7 @@ from recovery.changes.plans.plan import (
     splice_step,
     truncate_step,
 )
+from recovery.changes.plans.preconditions import CheckpointLimits
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.checks.replay_check import ReplayLimits
 from recovery.rebuild.derive import rebuild_partition
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.segment_pass import PassEnd
     from recovery.repair.repaired import RemovedRange
     from recovery.repair.salvage_scan import Run, SalvagedSegment
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
 
@@ -272,7 +272,7 @@ def plan_salvage(
         RefusedError: it must not be changed, or no broker could load the rest.
         AccessError: a file cannot be opened.
     """
-    require_changeable(partition, mended=frozenset({FOREIGN_FILE_ID}))
+    require_changeable(partition, repaired=frozenset({FOREIGN_FILE_ID}))
     found = []
     for number, files in enumerate(partition.segments):
         found.append(_salvage(partition, number))
@@ -384,9 +384,9 @@ class _SalvagePlanner:
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
             notes=(
                 *self._notes,
-                *self._told(),
-                *self._told_of_start(is_beyond),
-                *self._told_of_outcomes(),
+                *self._reported(),
+                *self._note_of_start(is_beyond),
+                *self._note_of_outcomes(),
             ),
             high_watermark=self._partition.acknowledged.high_watermark,
         )
@@ -421,7 +421,7 @@ class _SalvagePlanner:
         if partition.stopped is not StoppedState.UNCLEAN or segment is not self._found[-1]:
             return False
         kinds = [each.kind for each in segment.losses]
-        if kinds != [VerdictKind.PREALLOCATED] or segment.mended or segment.is_renamed:
+        if kinds != [VerdictKind.PREALLOCATED] or segment.repaired or segment.is_renamed:
             return False
         return segment.base_offset >= self._recovered_from
 
@@ -460,7 +460,7 @@ class _SalvagePlanner:
         )
         return is_known and (self._partition.log_start_offset or 0) > max([end_offset, *ends])
 
-    def _told_of_start(self, is_beyond: bool) -> Iterator[str]:
+    def _note_of_start(self, is_beyond: bool) -> Iterator[str]:
         if is_beyond:
             yield (
                 f"{self._partition.path}: its log start offset {self._partition.log_start_offset}"
@@ -468,7 +468,7 @@ class _SalvagePlanner:
                 " records that were deleted below the right one come back"
             )
 
-    def _told_of_outcomes(self) -> Iterator[str]:
+    def _note_of_outcomes(self) -> Iterator[str]:
         """Count records whose outcome changes for a broker after the damage is removed.
 
         The next marker of the producer then decides their outcome.
@@ -554,7 +554,7 @@ class _SalvagePlanner:
             has_log_start=keeps_log_start and end_offset > segments[0].base_offset,
         )
 
-    def _told(self) -> Iterator[str]:
+    def _reported(self) -> Iterator[str]:
         for segment in self._found:
             if segment.is_renamed:
                 yield (
@@ -649,12 +649,12 @@ class _SalvagePlanner:
         kept = segment.kept_ranges
         losses = segment.losses
         is_tail = len(losses) == 1 and losses[0].end_pos == segment.log_bytes
-        is_tail = is_tail and not segment.mended
+        is_tail = is_tail and not segment.repaired
         if is_tail and kept and losses[0].kind is not VerdictKind.UNREADABLE:
             return truncate_step(path, kept[-1][1], "not a good batch from there on")
         digest_range = kept[-1] if kept else (0, 0)
         pieces = [LogSlice(path, *each) for each in kept]
         reasons = [f"bad ranges go: {len(losses)}"] if losses else []
-        if segment.mended:
-            reasons.append(f"magic bytes are put right: {len(segment.mended)}")
+        if segment.repaired:
+            reasons.append(f"magic bytes are put right: {len(segment.repaired)}")
         return splice_step(path, pieces, ", ".join(reasons), digest_range)

@@ -416,7 +416,7 @@ class Loss(NamedTuple):
     reason: str
 
 
-class MendedMagic(NamedTuple):
+class RepairedMagic(NamedTuple):
     """The magic byte of a kept batch, and a byte of the same `.log` that is 2."""
 
     pos: int
@@ -424,7 +424,7 @@ class MendedMagic(NamedTuple):
 
 
 class SalvagedSegment(NamedTuple):
-    """The kept and the removed parts of a segment. `mended` ascend."""
+    """The kept and the removed parts of a segment. `repaired` ascend."""
 
     path: str
     base_offset: int
@@ -432,7 +432,7 @@ class SalvagedSegment(NamedTuple):
     runs: tuple[Run, ...]
     losses: tuple[Loss, ...]
     suspicions: tuple[Verdict, ...]
-    mended: tuple[MendedMagic, ...] = ()
+    repaired: tuple[RepairedMagic, ...] = ()
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
@@ -442,7 +442,7 @@ class SalvagedSegment(NamedTuple):
     def _pieces(self) -> Iterator[tuple[int, int]]:
         for run in self.runs:
             pos = run.start_pos
-            for each in self.mended:
+            for each in self.repaired:
                 if pos <= each.pos < run.end_pos:
                     yield pos, each.pos
                     yield each.source_pos, each.source_pos + 1
@@ -458,7 +458,7 @@ class SalvagedSegment(NamedTuple):
     @property
     def is_changed(self) -> bool:
         """Return whether something is removed, even zeros at the end, or corrected."""
-        return bool(self.losses or self.mended or self.is_renamed)
+        return bool(self.losses or self.repaired or self.is_renamed)
 
     @property
     def end_offset(self) -> int:
@@ -563,7 +563,7 @@ class _Salvage:
         self._verdicts: list[Verdict] = []
         self._own: list[Verdict] = []  # used only where the scans have no verdict
         self._suspicions: list[Verdict] = []
-        self._mended: dict[int, MendedMagic] = {}
+        self._repaired: dict[int, RepairedMagic] = {}
 
     def result(self) -> SalvagedSegment:
         joined: list[Run] = []
@@ -576,8 +576,8 @@ class _Salvage:
             runs=tuple(joined),
             losses=tuple(self._losses(joined)),
             suspicions=tuple(self._suspicions_of(joined)),
-            mended=tuple(
-                each for _, each in sorted(self._mended.items()) if _holds(joined, each.pos)
+            repaired=tuple(
+                each for _, each in sorted(self._repaired.items()) if _holds(joined, each.pos)
             ),
         )
 
@@ -711,26 +711,26 @@ class _Salvage:
                 self._add_table(runs, part.table)
                 continue
             for verdict in scan.verdicts[seen_count:]:
-                if verdict.check_id != ORDER_CHECK_ID and not self._is_mended(verdict):
+                if verdict.check_id != ORDER_CHECK_ID and not self._is_repaired(verdict):
                     bad.add(verdict.start_pos)
             seen_count = len(scan.verdicts)
             if part.crc_ok and part.pos not in bad:
                 self._add_batch(runs, part)
-        self._verdicts += [each for each in scan.verdicts if each.start_pos not in self._mended]
+        self._verdicts += [each for each in scan.verdicts if each.start_pos not in self._repaired]
         self._suspicions += scan.suspicions
         return runs
 
-    def _is_mended(self, verdict: Verdict) -> bool:
+    def _is_repaired(self, verdict: Verdict) -> bool:
         """Return whether only the magic of a batch is wrong, and the log has a byte to fix it."""
         if verdict.is_lost:
             return False
         start_pos = verdict.start_pos
-        if start_pos not in self._mended:
+        if start_pos not in self._repaired:
             count = min(verdict.end_pos - start_pos, MAX_SOURCE_BYTES)
             place = self._segment.file.read_at(start_pos, count).data.find(bytes([MAGIC_V2]))
             if place < 0:
                 return False
-            self._mended[start_pos] = MendedMagic(start_pos + MAGIC_POS, start_pos + place)
+            self._repaired[start_pos] = RepairedMagic(start_pos + MAGIC_POS, start_pos + place)
             self._suspicions.append(
                 verdict._replace(reason=f"{verdict.reason}: that byte is put right")
             )

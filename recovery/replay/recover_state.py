@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from storage.producers.producer_state import Violation
 
 
-class RecoveryPrice(NamedTuple):
+class RecoveryCost(NamedTuple):
     """Partitions with segments to recover, and their bytes of `.log`."""
 
     partitions_count: int
@@ -43,7 +43,7 @@ def recovery_price(
     *,
     without: PartitionDir | None = None,
     lowered: Mapping[PartitionName, int] | None = None,
-) -> RecoveryPrice:
+) -> RecoveryCost:
     """Sum up what a start without the clean-shutdown marker recovers in a log dir.
 
     In every partition it recovers all from the segment with the recovery point on. Unlistable
@@ -65,7 +65,7 @@ def recovery_price(
             point = log_dir.recovery_point(each) or 0
             point = min(point, (lowered or {}).get(each.name, point))
             log_bytes += recovered_bytes(segments, point)
-    return RecoveryPrice(partitions_count, log_bytes)
+    return RecoveryCost(partitions_count, log_bytes)
 
 
 def recovered_bytes(segments: tuple[SegmentFiles, ...], recovery_point: int | None) -> int:

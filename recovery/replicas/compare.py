@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.summaries.summary import Extent, fingerprint, join_fingerprints, no_fingerprint
+from recovery.truncate.cost import CutCounts, TransactionChanges, cut_parts
 from recovery.truncate.plan import Truncation, producers_at_end
-from recovery.truncate.price import CutCounts, TransactionChanges, cut_parts
 from recovery.truncate.target import (
     TargetKind,
     TargetRequest,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from recovery.replay.snapshots import Clock
     from recovery.summaries.summary import Fingerprint
-    from recovery.truncate.price import TransactionChange
-    from storage.dirs.acknowledged import Missing
+    from recovery.truncate.cost import TransactionChange
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.offset_ledger import OffsetSpan
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import Verdict
@@ -403,7 +403,7 @@ def acknowledged_end_offset(one: LogEpochs, others: Iterable[LogEpochs]) -> int 
 # --- losses of a truncation -----------------------------------------------------------------------
 
 
-def price_tail(
+def estimate_tail(
     listed: Partition, offset: int, *, acknowledged_offset: int | None, clock: Clock
 ) -> Tail:
     """Return what a replica has from an offset on.
@@ -414,7 +414,7 @@ def price_tail(
     """
     partition = Partition(listed.directory, listed.log_dir)
     target = find_target(partition, TargetRequest(TargetKind.OFFSET, offset))
-    return price_target(
+    return estimate_target(
         Truncation(
             partition=partition,
             clock=clock,
@@ -428,11 +428,11 @@ def price_tail(
     )
 
 
-def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tail:
+def estimate_target(truncation: Truncation, acknowledged_offset: int | None) -> Tail:
     """Return what a truncation removes. Looks up its producers.
 
     Raises:
-        RefusedError, AccessError: as in `price_tail`.
+        RefusedError, AccessError: as in `estimate_tail`.
     """
     partition, cut = truncation.partition, truncation.cut
     start_offset = max(cut.end_offset, truncation.target.log_start_offset)

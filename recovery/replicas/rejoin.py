@@ -21,7 +21,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.plans.changeable import read_whole, require_no_problem
 from recovery.changes.plans.plan import (
     LogSlice,
     absolute_path,
@@ -30,6 +29,7 @@ from recovery.changes.plans.plan import (
     splice_step,
     truncate_step,
 )
+from recovery.changes.plans.preconditions import read_whole, require_no_problem
 from recovery.rebuild.derive import recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, pass_over_segment
 from recovery.replay.recover_state import read_snapshots

@@ -18,9 +18,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds import broker_version as releases
-from recovery.checks.grounds.broker_version import REFUSES
-from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.context import broker_version as releases
+from recovery.checks.context.broker_version import REFUSES
+from recovery.checks.context.kraft_release import CANNOT_LOAD, LOADS_NOTHING
 from recovery.checks.log_dirs.log_dirs import DELETES, LOSES_LOG_DIR, SETS_ASIDE
 from recovery.checks.log_walk import RecoveryStop
 from recovery.checks.partition_check import CheckedSegment
@@ -36,7 +36,7 @@ from recovery.start.segment_recovery import (
     open_start_segment,
     recover_segment,
 )
-from storage.dirs.acknowledged import next_offset
+from storage.dirs.acknowledged_offsets import next_offset
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition_files import SegmentFiles, all_entries
 from storage.errors import AccessError, FormatError
@@ -49,7 +49,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition
     from recovery.start.files import LoadStep, StartSettings
     from storage.dirs.partition import Partition
@@ -433,8 +433,8 @@ class _Predictor:
             if self._lacks_index(segment):
                 outcome = self._recover(segment, self._segments[:place])
                 if outcome.fate in {Fate.EMPTIED, Fate.FATAL}:
-                    is_told = outcome.fate is Fate.FATAL
-                    return outcome.reason if is_told else f"{outcome.reason}: refuses to start"
+                    is_reported = outcome.fate is Fate.FATAL
+                    return outcome.reason if is_reported else f"{outcome.reason}: refuses to start"
                 if outcome.fate is Fate.SPLIT:
                     self._split(segment, outcome)
                     continue

@@ -18,7 +18,7 @@ from storage.places.log_reader import GONE, ReadFinding, not_there
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from storage.dirs.acknowledged import Acknowledged, Missing
+    from storage.dirs.acknowledged_offsets import Acknowledged, Missing
     from storage.dirs.offset_ledger import KnownRange
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split

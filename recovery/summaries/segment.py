@@ -27,7 +27,7 @@ from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, batch_at
 from storage.kernels.protocol import HeaderTable
 from storage.log.decoded_records import decoded_records
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.places.log_reader import Block, FindingsList, ReadFinding, SegmentReader, gone
 
 if TYPE_CHECKING:

@@ -211,10 +211,10 @@ class _Stretches:
 
     def finish(self) -> None:
         """Note damage after the last good batch."""
-        self._look_at_verdicts(INT64_MAX)
+        self._inspect_verdicts(INT64_MAX)
         self.is_damaged |= bool(self._bad)
 
-    def _look_at_verdicts(self, before_pos: int) -> None:
+    def _inspect_verdicts(self, before_pos: int) -> None:
         verdicts = self._scan.verdicts
         while self._seen_count < len(verdicts):
             each = verdicts[self._seen_count]
@@ -226,7 +226,7 @@ class _Stretches:
 
     def _went_on(self, base_offset: int, pos: int, magic: int) -> None:
         """Take the next good batch."""
-        self._look_at_verdicts(pos)
+        self._inspect_verdicts(pos)
         start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
         if is_damaged and base_offset > (first := self._base_offset if start < 0 else start) >= 0:
             self.damaged.append(Stretch(first, base_offset, is_damaged=True))

@@ -28,7 +28,7 @@ from storage.errors import AccessError
 from storage.files.uris import is_uri
 from storage.formats.control_record import NO_MARKER
 from storage.limits import INT64_MAX
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.transactions.events import EventBlock, Stretch
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.log_dir import LogDir
     from storage.dirs.offset_ledger import OffsetSpan
     from storage.formats.transaction_state import TransactionState

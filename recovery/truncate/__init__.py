@@ -1,4 +1,4 @@
 """Truncate a partition: the offset, the cost, and the plan.
 
-From the entry down: price, plan, target, cut.
+From the entry down: cost, plan, target, removed_part.
 """

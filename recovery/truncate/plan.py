@@ -22,7 +22,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from recovery.changes.plans.changeable import (
+from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
+from recovery.changes.plans.preconditions import (
     CheckpointLimits,
     lower_checkpoints,
     read_whole,
@@ -31,9 +32,8 @@ from recovery.changes.plans.changeable import (
     require_live,
     require_no_problem,
 )
-from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.replay.recover_state import recover_cut_state
-from recovery.truncate.cut import cannot_load
+from recovery.truncate.removed_part import cannot_load
 from recovery.truncate.target import find_target
 from storage.dirs.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError, RefusedError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from recovery.changes.plans.plan import Step
     from recovery.replay.snapshots import Clock
-    from recovery.truncate.cut import Cut
+    from recovery.truncate.removed_part import Cut
     from recovery.truncate.target import CutTarget, TargetRequest
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry, SegmentFiles
@@ -136,12 +136,12 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
     )
 
 
-def require_changeable(partition: Partition, *, mended: frozenset[str] = frozenset()) -> None:
+def require_changeable(partition: Partition, *, repaired: frozenset[str] = frozenset()) -> None:
     """Refuse a partition that must not be changed, or is inconsistent.
 
     Args:
         partition: as listed.
-        mended: rules whose violations are about to be repaired.
+        repaired: rules whose violations are about to be repaired.
 
     Raises:
         RefusedError: with the next step.
@@ -153,7 +153,7 @@ def require_changeable(partition: Partition, *, mended: frozenset[str] = frozens
             f"{partition.path}: not the name of a partition",
             next_step="name the directory TOPIC-N, as a broker has it",
         )
-    require_no_problem(partition, REBUILD_HINT, mended=mended)
+    require_no_problem(partition, REBUILD_HINT, repaired=repaired)
     require_compacted(partition)
     require_checkpoints(partition.log_dir, "cannot be lowered")
 

@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.backups import SpentTargetError
-from recovery.truncate.cut import find_cut
+from recovery.truncate.removed_part import find_cut
 from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import HIGH_WATERMARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from recovery.truncate.cut import Cut
+    from recovery.truncate.removed_part import Cut
     from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
 
@@ -228,7 +228,7 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
         end_offset=cut.end_offset,
         log_start_offset=log.start_offset,
         cut=cut,
-        notes=(*notes, *_told_of(log, cut, is_exact=request.exact)),
+        notes=(*notes, *_note_of(log, cut, is_exact=request.exact)),
     )
 
 
@@ -238,7 +238,7 @@ def _bounds(partition: Partition) -> _Log:
     return _Log(partition, start_offset, start_offset if end is None else end.offset)
 
 
-def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
+def _note_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
     """Refuse what `exact` refuses. Yield notes that hold for every kind of target."""
     around = cut.around
     if around is not None:
@@ -256,7 +256,7 @@ def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
     if cut.is_nothing:
         beyond = f", below {cut.offset}" if cut.offset > cut.log_end_offset else ""
         yield f"nothing to truncate: the log ends at {cut.log_end_offset}{beyond}"
-        yield from _told_of_tail(log)
+        yield from _note_of_tail(log)
         return
     if cut.end_offset < cut.offset:
         yield (
@@ -270,7 +270,7 @@ def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
         )
 
 
-def _told_of_tail(log: _Log) -> Iterator[str]:
+def _note_of_tail(log: _Log) -> Iterator[str]:
     """Yield a note about the bytes after the last batch."""
     end = log.partition.log_end()
     if end is not None and end.valid_bytes < end.files.log.file_bytes:
@@ -402,11 +402,11 @@ def _to_time(log: _Log, request: TargetRequest) -> _FoundOffset:
     found = log.partition.find_timestamp(_value(request))
     if found is None:
         return _FoundOffset(log.end_offset, ("no record has that timestamp or a later timestamp",))
-    told = (
+    reported = (
         f"the first record at or after that time has offset {found.offset} and timestamp "
         f"{found.timestamp_ms}; records after it with earlier timestamps are removed, too"
     )
-    return _FoundOffset(found.offset, (told,))
+    return _FoundOffset(found.offset, (reported,))
 
 
 def _value(request: TargetRequest) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
 
-TOLD_RATIO = 0.5  # default of min.cleanable.dirty.ratio: a working cleaner stays below it
+REPORTED_RATIO = 0.5  # default of min.cleanable.dirty.ratio: a working cleaner stays below it
 
 
 class Uncompacted(NamedTuple):
@@ -45,7 +45,7 @@ class Uncompacted(NamedTuple):
     dirty_ratio: float
     since_ms: int | None
 
-    def told(self, records_count: int | None = None) -> str:
+    def reported(self, records_count: int | None = None) -> str:
         """Return a description in words, with the number of records if it is known."""
         what = f"{self.end_offset - self.first_offset:,} offsets"
         if records_count is not None:

@@ -51,7 +51,7 @@ _MARKS = (LOG_DIR_FILES - {LOCK_FILE_NAME}) | {LEADER_EPOCHS_NAME, PARTITION_MET
 
 
 # The names listed in the error, to help to detect a missing mount or another program's directory.
-LOOKED_FOR = (
+SEARCHED = (
     "looked for meta.properties, checkpoints, partition.metadata, segments"
     " (00000000000000000000.log), or directories TOPIC-N with these"
 )
@@ -68,7 +68,7 @@ class NotKafkaError(UsageError):
     def __init__(self, path: str, given: str = "") -> None:
         where = f"{given}: its directory {path} is" if given else f"{path}:"
         super().__init__(
-            f"{where} neither a log dir nor a partition: {LOOKED_FOR}",
+            f"{where} neither a log dir nor a partition: {SEARCHED}",
             next_step="look whether its file system is mounted, and what log.dirs in"
             " server.properties says",
         )
@@ -293,7 +293,7 @@ def duplicate_partitions(log_dirs: Iterable[LogDir]) -> list[CorruptError]:
     return found
 
 
-class _Looks(Enum):
+class _Inspections(Enum):
     """The kind of a directory, by its content."""
 
     LOG_DIR = 1
@@ -301,14 +301,14 @@ class _Looks(Enum):
     NEITHER = 3
 
 
-def _look(path: str) -> _Looks:
+def _inspect(path: str) -> _Inspections:
     has_partition_files = False
     below = []  # directories that may be partitions
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name in LOG_DIR_FILES:
-                    return _Looks.LOG_DIR
+                    return _Inspections.LOG_DIR
                 if is_partition_file(entry.name):
                     has_partition_files = True
                 elif parse_partition_name(entry.name) is not None and Path(entry.path).is_dir():
@@ -316,14 +316,14 @@ def _look(path: str) -> _Looks:
     except OSError as exc:
         raise AccessError(exc, path) from exc
     if has_partition_files:
-        return _Looks.PARTITION
+        return _Inspections.PARTITION
     if any(map(has_partition_file, below)):
-        return _Looks.LOG_DIR
+        return _Inspections.LOG_DIR
     absolute = Path(path).absolute()
     # A broker takes any directory of a log directory for a partition, even if it is empty.
     if parse_partition_name(absolute.name) is not None and _has_mark(absolute.parent):
-        return _Looks.PARTITION
-    return _Looks.NEITHER
+        return _Inspections.PARTITION
+    return _Inspections.NEITHER
 
 
 def has_partition_file(path: str) -> bool:
@@ -366,10 +366,10 @@ class _DirectoryFinder:
             except OSError as exc:
                 raise AccessError(exc, path) from exc
             path = os.path.dirname(path) or "."  # noqa: PTH120 - keep the words of the user
-        looks = _look(path)
-        if looks is _Looks.PARTITION:
+        inspections = _inspect(path)
+        if inspections is _Inspections.PARTITION:
             self._add_partition(path)
-        elif looks is _Looks.LOG_DIR:
+        elif inspections is _Inspections.LOG_DIR:
             log_dir, key = self._read(path)
             self.used.setdefault(key)
             self.whole.add(key)

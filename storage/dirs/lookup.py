@@ -60,7 +60,7 @@ def is_wrong_end(kind: str, stopped: StoppedState) -> bool:
     return kind in END_KINDS and stopped is StoppedState.CLEAN
 
 
-class _ToldBatches:
+class _ReportedBatches:
     """The batches of a running scan for which a verdict names one of some rules."""
 
     def __init__(self, scan: Scan | TableScan | BulkScan, check_ids: AbstractSet[str]) -> None:
@@ -79,7 +79,7 @@ class _ToldBatches:
         return self._positions
 
 
-class DoubtfulOffsets(_ToldBatches):
+class DoubtfulOffsets(_ReportedBatches):
     """The batches of a scan with an impossible offset."""
 
     def __init__(
@@ -114,7 +114,7 @@ def put_right(table: HeaderTable, positions: AbstractSet[int], floor_offset: int
     )
 
 
-class LostRecords(_ToldBatches):
+class LostRecords(_ReportedBatches):
     """The batches of a scan whose records no reader can read. Only this class decides that."""
 
     def __init__(self, scan: Scan | TableScan | BulkScan) -> None:

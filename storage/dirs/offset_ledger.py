@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from storage.dirs.acknowledged import Acknowledged, Missing
+from storage.dirs.acknowledged_offsets import Acknowledged, Missing
 from storage.dirs.log_dir import StoppedState
 from storage.formats.record_batch import CODEC_MASK, DELETE_HORIZON_MASK, MAGIC_V2
 from storage.log.decoded_records import offsets_inside
@@ -293,7 +293,7 @@ def absent(
     known: Acknowledged,
     span: OffsetSpan,
     find_cleanup: Callable[[], Cleanup],
-    told: Sequence[KnownRange] = (),
+    reported: Sequence[KnownRange] = (),
     *,
     is_whole: bool = True,
 ) -> tuple[Missing, ...]:
@@ -303,7 +303,7 @@ def absent(
         known: of the directory of the log.
         span: of its good batches.
         find_cleanup: looks the topic up, if there is a gap (`cleanup_of`, `Partition.cleanup`).
-        told: offsets already reported as lost, such as damaged stretches.
+        reported: offsets already reported as lost, such as damaged stretches.
         is_whole: the span goes to the end of the log. So the last batches before the last segment
             may be missing too.
     """
@@ -316,9 +316,9 @@ def absent(
     is_tiered = known.is_likely_tiered if cleanup.is_tiered is None else cleanup.is_tiered
     found: list[Missing] = []
     if front is not None and not is_tiered:
-        found += without([front], told)
+        found += without([front], reported)
     for gap in gaps:
-        for first, last in _uncovered(gap, told):
+        for first, last in _uncovered(gap, reported):
             if last >= reach:
                 found.append(_missing(max(first, reach), last, cleanup))
     return tuple(found)
@@ -336,16 +336,16 @@ def _front(known: Acknowledged, span: OffsetSpan) -> Missing | None:
     return Missing(base_offset=first, last_offset=bases[0] - 1, why=why, check_id=CHECK_ID)
 
 
-def without(gaps: Iterable[Missing], told: Sequence[KnownRange]) -> Iterator[Missing]:
+def without(gaps: Iterable[Missing], reported: Sequence[KnownRange]) -> Iterator[Missing]:
     """Yield the parts of gaps that are not already reported as lost."""
     for each in gaps:
         assert each.last_offset is not None
-        for first, last in _uncovered((each.base_offset, each.last_offset), told):
+        for first, last in _uncovered((each.base_offset, each.last_offset), reported):
             yield each._replace(base_offset=first, last_offset=last)
 
 
 def unread(base_offset: int, end_offset: int | None) -> Missing:
-    """Return the range of an unread segment, for use as `told`."""
+    """Return the range of an unread segment, for use as `reported`."""
     last = None if end_offset is None else end_offset - 1
     return Missing(base_offset, last, why="not read", check_id="", is_read=False)
 
@@ -354,7 +354,7 @@ def not_given(
     known: Acknowledged,
     span: OffsetSpan,
     find_cleanup: Callable[[], Cleanup],
-    told: Sequence[KnownRange] = (),
+    reported: Sequence[KnownRange] = (),
     *,
     end_offset: int | None = None,
     is_end_read: bool = True,
@@ -369,12 +369,12 @@ def not_given(
         return known.not_given(None)
     if end_offset is None:
         end_offset = max(known.bases[-1], span.end_offset or 0)
-    bounded = [each for each in told if None not in (each.base_offset, each.last_offset)]
+    bounded = [each for each in reported if None not in (each.base_offset, each.last_offset)]
     others: list[Missing] = []
     for each in known.not_given(end_offset, is_end_read=is_end_read):
         is_apart = each.is_on_disk or each.last_offset is None
         others += [each] if is_apart else without([each], bounded)
-    found = absent(known, span, find_cleanup, [*told, *others])
+    found = absent(known, span, find_cleanup, [*reported, *others])
     return tuple(sorted((*others, *found), key=lambda each: each.base_offset))
 
 
@@ -419,7 +419,7 @@ def _reach(known: Acknowledged, span: OffsetSpan, cleanup: Cleanup) -> int:
     return max(reach, last_base) if is_crashed else reach
 
 
-def _uncovered(gap: Gap, told: Sequence[KnownRange]) -> Iterator[Gap]:
+def _uncovered(gap: Gap, reported: Sequence[KnownRange]) -> Iterator[Gap]:
     """Yield the parts of a gap that are not already reported."""
     first, last = gap
     ranges = sorted(
@@ -427,7 +427,7 @@ def _uncovered(gap: Gap, told: Sequence[KnownRange]) -> Iterator[Gap]:
             first if each.base_offset is None else each.base_offset,
             last if each.last_offset is None else each.last_offset,
         )
-        for each in told
+        for each in reported
     )
     for low, high in ranges:
         if high < first or low > last:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
-from storage.dirs.acknowledged import acknowledged, claimed_end, find_remote_range
+from storage.dirs.acknowledged_offsets import acknowledged, claimed_end, find_remote_range
 from storage.dirs.log_dir import PartitionDir, StoppedState, only_begins, read_log_dir, stopped_of
 from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given, united
 from storage.dirs.partition_files import list_partition
@@ -43,7 +43,7 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from storage.dirs.acknowledged import Acknowledged, Missing, RemoteRange
+    from storage.dirs.acknowledged_offsets import Acknowledged, Missing, RemoteRange
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
@@ -236,7 +236,7 @@ class Partition:
     def not_given(
         self,
         span: OffsetSpan | None = None,
-        told: Sequence[KnownRange] = (),
+        reported: Sequence[KnownRange] = (),
         *,
         end_offset: int | None = None,
         walked: Mapping[int, OffsetSpan] = MappingProxyType({}),
@@ -247,7 +247,7 @@ class Partition:
 
         Args:
             span: the result of a walk over the log. None: only gaps between segments are searched.
-            told: offsets that the walk already reports as lost.
+            reported: offsets that the walk already reports as lost.
             end_offset: the end of the log. None: it is searched.
             walked: without a span, the spans of the read segments by base offset.
         """
@@ -268,7 +268,7 @@ class Partition:
             self.acknowledged,
             span,
             self.cleanup,
-            told,
+            reported,
             end_offset=end_offset,
             is_end_read=is_end_read,
         )
@@ -753,7 +753,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
         image = own_image(log_dir)
     if image is None or name.topic not in image.topics:
         return unknown
-    from storage.dirs.acknowledged import is_tiered
+    from storage.dirs.acknowledged_offsets import is_tiered
 
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
     found = image.partition(name.topic, name.partition)

@@ -111,7 +111,7 @@ def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -
     by_kind: dict[FileKind, dict[int, FileEntry]] = {kind: {} for kind in _SEGMENT_KINDS}
     checkpoints: list[FileEntry] = []
     others: list[FileEntry] = []
-    told = [*problems]
+    reported = [*problems]
     for found in files:
         name = found.name
         is_named = name.suffix is FileSuffix.NONE and name.offset is not None
@@ -124,7 +124,7 @@ def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -
             or not name.has_padded_offset
         ):
             others.append(found)
-            told += _foreign_segment(found)
+            reported += _foreign_segment(found)
         else:
             by_kind[name.kind][name.offset] = found
     logs = by_kind[FileKind.LOG]
@@ -152,7 +152,7 @@ def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -
         checkpoints=tuple(sorted(checkpoints, key=lambda each: each.name.name)),
         orphans=tuple(sorted(orphans)),
         others=tuple(sorted(others)),
-        problems=tuple(told),
+        problems=tuple(reported),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from storage.files import positioned_file
 from storage.formats.record_batch import CODEC_MASK
 from storage.kernels.layouts import COLUMN_DTYPES, empty_table
-from storage.kernels.offset_order import LOOK_COUNT
+from storage.kernels.offset_order import INSPECTED_COUNT
 from storage.kernels.protocol import HeaderTable
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.files.positioned_file import PositionedFile
+    from storage.kernels.kernel_choice import Native, ReadHeaders
     from storage.kernels.pure import Neighbours
-    from storage.kernels.select import Native, ReadHeaders
 
 STRETCH_BYTES = 8 << 20  # more rows at once do not fit into the processor's cache
 PIECE_BYTES = 1 << 20  # read by a thread at once; in smaller pieces the handover costs time
@@ -114,7 +114,7 @@ class HeaderReader:
             verify_crc=verify_crc,
         )
         (row_count, _, _, _, columns), controls = self._take(stretch)
-        sure_count = max(row_count - LOOK_COUNT, 0)
+        sure_count = max(row_count - INSPECTED_COUNT, 0)
         table = _table_of(columns, sure_count)
         end = table.end_pos if sure_count else pos
         if 2 * (end - pos) < stretch.walk_to_pos - pos:

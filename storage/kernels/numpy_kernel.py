@@ -35,14 +35,14 @@ from storage.formats.record_batch import (
     BatchHeader,
 )
 from storage.kernels import pure
+from storage.kernels.kernel_choice import load_native
 from storage.kernels.layouts import COLUMN_DTYPES, HEADER_DTYPE, empty_table
 from storage.kernels.native_kernel import HeaderReader
 from storage.kernels.native_kernel import scan_window as native_scan_window
-from storage.kernels.offset_order import LOOK_COUNT, Span
+from storage.kernels.offset_order import INSPECTED_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, MAX_SINGLES, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
-from storage.kernels.select import load_native
 from storage.limits import as_int64
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class BulkScan(Scan):
         """Return the first row whose offset is behind a gap and contradicts later rows."""
         if not table.row_count:
             return None
-        first = max(0, table.row_count - LOOK_COUNT)
+        first = max(0, table.row_count - INSPECTED_COUNT)
         last_offsets = table.last_offset[max(first - 1, 0) :].tolist()
         if not first:
             last_offsets.insert(0, last_offset)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from storage.formats.record_batch import BatchHeader
 
-LOOK_COUNT = 4  # the most batches in a row with wrong offsets, plus one
+INSPECTED_COUNT = 4  # the most batches in a row with wrong offsets, plus one
 
 
 class ClaimedEnd(NamedTuple):
@@ -149,10 +149,10 @@ class OffsetOrder:
             before: last offset of the trusted batch before it.
             behind: batches with right checksums that directly follow it.
         """
-        if batch.base_offset <= before + 1 or len(behind) >= LOOK_COUNT:
+        if batch.base_offset <= before + 1 or len(behind) >= INSPECTED_COUNT:
             return ""
         pos = behind[-1].end_pos if behind else batch.end_pos
-        wanted = LOOK_COUNT - len(behind)
+        wanted = INSPECTED_COUNT - len(behind)
         last = behind[-1].last_offset if behind else batch.last_offset
         if self._search.goes_on(pos, wanted, last):
             if not behind and self._search.is_end(pos):

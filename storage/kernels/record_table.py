@@ -27,16 +27,16 @@ from storage.formats.record_batch import (
     MAX_SEQUENCE,
     NO_SEQUENCE,
 )
+from storage.kernels.kernel_choice import load_native
 from storage.kernels.native_kernel import decode_columns
-from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from storage.kernels.kernel_choice import Native
     from storage.kernels.protocol import HeaderTable
-    from storage.kernels.select import Native
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -44,7 +44,7 @@ from storage.formats.record_batch import (
     NO_PRODUCER_ID,
     BatchHeader,
 )
-from storage.kernels.offset_order import LOOK_COUNT, Span
+from storage.kernels.offset_order import INSPECTED_COUNT, Span
 from storage.kernels.pure import (
     MIN_LENGTH,
     PREFIX,
@@ -353,7 +353,7 @@ class Resync:
         from storage.formats.legacy_message import inner_offsets, parse_message
 
         if span not in self._wholes:
-            if len(self._wholes) >= LOOK_COUNT:
+            if len(self._wholes) >= INSPECTED_COUNT:
                 self._wholes.clear()
             inner = None
             with suppress(FormatError):

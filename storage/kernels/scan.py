@@ -48,7 +48,7 @@ from storage.formats.record_batch import (
     MIN_BATCH_LENGTH,
     BatchHeader,
 )
-from storage.kernels.offset_order import LOOK_COUNT, OffsetOrder, Span
+from storage.kernels.offset_order import INSPECTED_COUNT, OffsetOrder, Span
 from storage.kernels.protocol import ScannedBatch, Verdict, VerdictKind
 from storage.kernels.pure import (
     LEGACY_HEADER,
@@ -239,7 +239,7 @@ class Scan:
         return size
 
     def _first_doubted_row(self, rows: list[ScannedBatch], last_offset: int) -> int | None:
-        first = max(0, len(rows) - LOOK_COUNT)
+        first = max(0, len(rows) - INSPECTED_COUNT)
         spans = [Span.of(each.pos, each.header) for each in rows[first:]]
         if first:
             last_offset = rows[first - 1].header.last_offset

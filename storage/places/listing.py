@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.acknowledged import Acknowledged, acknowledged, claimed_end
+from storage.dirs.acknowledged_offsets import Acknowledged, acknowledged, claimed_end
 from storage.dirs.discovery import Selected, discover, duplicate_partitions, has_partition_file
 from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, UsageError

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkScan, BulkWindow, ScanBlock
     from storage.kernels.protocol import HeaderTable
@@ -79,7 +79,7 @@ class ReadFinding(NamedTuple):
         )
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return place, kind and reason in words."""
         where = f"{self.path}: positions {self.start_pos} to {self.end_pos}"
         return f"{where}: {self.kind}: {self.reason} [{self.check_id}]"
@@ -95,7 +95,7 @@ class ReadFinding(NamedTuple):
     @property
     def fields(self) -> dict[str, Any]:
         """Return the fields for programs besides the words."""
-        return {name: value for name, value in self._asdict().items() if name in _TOLD_FIELDS}
+        return {name: value for name, value in self._asdict().items() if name in _REPORTED_FIELDS}
 
     @property
     def is_empty(self) -> bool:
@@ -190,7 +190,7 @@ def content_finding(
     )
 
 
-_TOLD_FIELDS = frozenset(ReadFinding._fields) - {"errno", "is_lost"}
+_REPORTED_FIELDS = frozenset(ReadFinding._fields) - {"errno", "is_lost"}
 
 
 class FindingsList:
@@ -228,7 +228,7 @@ class FindingsList:
         self._waiting: list[ReadFinding] = []  # findings before the next good batch
         # Offsets of bad batches, by position, and whether their checksums are right.
         self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
-        self._told: dict[int, bool] = {}  # by start of a verdict, whether it is a loss
+        self._reported: dict[int, bool] = {}  # by start of a verdict, whether it is a loss
         self._next_offset = base_offset
 
     @classmethod
@@ -244,16 +244,16 @@ class FindingsList:
         """One above the last good batch, or None before the first."""
         return self.ledger.span.end_offset
 
-    def look_at(self, scan: BulkScan) -> None:
+    def inspect(self, scan: BulkScan) -> None:
         """Take the new verdicts. Call it before the rows that come after them."""
         for verdict in scan.verdicts[self._seen_count :]:
-            self._told[verdict.start_pos] = verdict.is_lost
+            self._reported[verdict.start_pos] = verdict.is_lost
             self._waiting.append(self._of_verdict(verdict))
         self._seen_count = len(scan.verdicts)
 
     def is_lost(self, pos: int) -> bool:
         """Return whether a verdict at this position costs the records of the batch."""
-        return self._told.get(pos, False)
+        return self._reported.get(pos, False)
 
     def passed(self, table: HeaderTable) -> None:
         """Take healthy batches that follow each other."""
@@ -309,7 +309,7 @@ class FindingsList:
         `floor_offset` is the end offset of the batch before. A batch has one finding. A loss
         replaces a finding without a loss.
         """
-        if batch.pos in self._told:
+        if batch.pos in self._reported:
             if self.is_lost(batch.pos) or not is_lost:
                 return
             self._waiting = [each for each in self._waiting if each.start_pos != batch.pos]
@@ -449,7 +449,7 @@ class SegmentReader:
         self._lost = LostRecords(self.scan)
         self._floors: list[int | None] = []  # before each part since the last block
         self._passed_count = 0  # verdicts before the last part
-        self._told_count = 0  # verdicts in blocks
+        self._reported_count = 0  # verdicts in blocks
 
     @classmethod
     def of_split(
@@ -474,13 +474,13 @@ class SegmentReader:
 
         for each in blocks(self.scan, most=self._most, meet=self._meet):
             yield self._block(each)
-        self.findings.look_at(self.scan)
-        self.rest = self.scan.verdicts[self._told_count :]
+        self.findings.inspect(self.scan)
+        self.rest = self.scan.verdicts[self._reported_count :]
 
     def _meet(self, part: BulkWindow | ScannedBatch) -> bool:
         """Add a part to the ledger. True if it begins a block, because a verdict lies before it."""
         findings = self.findings
-        findings.look_at(self.scan)
+        findings.inspect(self.scan)
         self._floors.append(findings.end_offset)
         if isinstance(part, ScannedBatch):
             pos = part.pos
@@ -502,13 +502,13 @@ class SegmentReader:
     def _block(self, given: ScanBlock) -> Block:
         floor_offset = self._floors[0]
         del self._floors[: len(given.singles) or 1]
-        told_count = self._told_count
-        self._told_count = self._count_to(int(given.table.pos[0]), told_count)
+        reported_count = self._reported_count
+        self._reported_count = self._count_to(int(given.table.pos[0]), reported_count)
         return Block(
             table=given.table,
             window=given.window,
             singles=given.singles,
-            before=self.scan.verdicts[told_count : self._told_count],
+            before=self.scan.verdicts[reported_count : self._reported_count],
             floor_offset=floor_offset,
             doubtful=self._doubtful.positions,
             lost=self._lost.positions,

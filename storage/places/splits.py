@@ -27,7 +27,7 @@ from storage.errors import EXIT_ACCESS, AccessError, EoctlError
 from storage.formats.offset_index import OffsetIndexEntry
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
-from storage.places.find import map_places, open_place
+from storage.places.list_places import map_places, open_place
 from storage.places.listing import SegmentPlace  # noqa: TC001 - `state_file.read_as` resolves it
 from storage.places.place_files import (
     FileStamp,

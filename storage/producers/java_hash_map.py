@@ -204,7 +204,7 @@ class _Bucket:
         if parent is not None:
             parent.children[side] = node
         node.is_red = True
-        self._mend_reds(node)
+        self._repair_reds(node)
         return parent
 
     def _rotate(self, top: _Node, side: int) -> None:
@@ -229,7 +229,7 @@ class _Bucket:
         else:
             parent.children[int(parent.children[RIGHT] is node)] = other
 
-    def _mend_reds(self, node: _Node) -> None:
+    def _repair_reds(self, node: _Node) -> None:
         """Restore the colours after an insertion: no red node has a red parent, the root black."""
         while (parent := node.parent) is not None and parent.is_red:
             top = parent.parent
@@ -276,11 +276,11 @@ class _Bucket:
         if only is not None:
             self._replace(node, only)
             if not node.is_red:
-                self._mend_blacks(only)
+                self._repair_blacks(only)
             return
         # As a leaf it stands for the missing black until that is balanced.
         if not node.is_red:
-            self._mend_blacks(node)
+            self._repair_blacks(node)
         self._replace(node, None)
 
     @staticmethod
@@ -308,7 +308,7 @@ class _Bucket:
                 if child is not None:
                     child.parent = parent
 
-    def _mend_blacks(self, node: _Node) -> None:
+    def _repair_blacks(self, node: _Node) -> None:
         """Restore equal numbers of blacks on all paths, if one is missing above `node`."""
         while (parent := node.parent) is not None and not node.is_red:
             side = int(parent.children[RIGHT] is node)

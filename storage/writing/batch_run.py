@@ -25,7 +25,7 @@ from storage.formats.record_batch import (
     BatchHeader,
     increment_sequence,
 )
-from storage.kernels.select import load_native
+from storage.kernels.kernel_choice import load_native
 from storage.producers.producer_state import CACHED_BATCHES_COUNT
 from storage.writing.record_builder import (
     LONG_DELTAS,
@@ -38,7 +38,7 @@ from storage.writing.record_builder import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from storage.kernels.select import Native
+    from storage.kernels.kernel_choice import Native
     from storage.writing.record_builder import ProducerIdentity, ValueRecords
 
 FIRST_CUT_COUNT = 8  # batches

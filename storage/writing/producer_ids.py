@@ -257,7 +257,7 @@ class KeyedLog:
                 raise RefusedError(
                     f"{files.log.path}: the segment before it ends at {self._tail.end_offset}"
                     " [SEG-1]",
-                    next_step=_look(self.directory),
+                    next_step=_inspect(self.directory),
                 )
             self._begin(files.base_offset)
             self._read(files, is_last=files is segments[-1])
@@ -295,7 +295,7 @@ class KeyedLog:
 
     def _require_sound(self, partition: Partition) -> None:
         for problem in partition.problems:
-            raise RefusedError(str(problem), next_step=_look(self.directory)) from problem
+            raise RefusedError(str(problem), next_step=_inspect(self.directory)) from problem
         for each in partition.files.others:
             if each.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
                 raise RefusedError(
@@ -381,7 +381,7 @@ class KeyedLog:
         return RefusedError(
             f"{segment.path}: position {pos}, offset {offset}: {reason}; what was given out cannot"
             " be known, and nothing more is",
-            next_step=_look(self.directory),
+            next_step=_inspect(self.directory),
         )
 
     def _cut(self, fs: FileSystem, path: str, end_pos: int) -> None:
@@ -528,7 +528,7 @@ def _file_id(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _look(directory: str) -> str:
+def _inspect(directory: str) -> str:
     return f"eoctl check {pasted(directory)} --deep; eoctl dump-segment {pasted(directory)}"
 
 

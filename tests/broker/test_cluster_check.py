@@ -35,8 +35,8 @@ def test_what_real_brokers_kept_and_lost(tmp_path: Path, eoctl: Callable[..., Ou
     ):
         cluster.create_topic("kept", [[0, 1, 2], [1, 2, 0]], {"min.insync.replicas": "2"})
         cluster.create_topic("lost", [[0, 1, 2]], {"min.insync.replicas": "1"})
-        _play_kept(cluster, sound)
-        _play_lost(cluster, lossy)
+        _simulate_kept(cluster, sound)
+        _simulate_lost(cluster, lossy)
         for each in reversed(BROKERS):
             cluster.stop(each)
         logs = [word for each in BROKERS for word in ("--directory", cluster.log_dir(each))]
@@ -58,7 +58,7 @@ def test_what_real_brokers_kept_and_lost(tmp_path: Path, eoctl: Callable[..., Ou
         assert {"replicas-differ", "damaged-replica"}.isdisjoint(found)  # they agree on the loss
 
 
-def _play_kept(cluster: Cluster, recorder: Recorder) -> None:
+def _simulate_kept(cluster: Cluster, recorder: Recorder) -> None:
     """Kills while idempotent producers send with acks=all lose nothing."""
     producer = client.producer(cluster.bootstrap, enable_idempotence=True, acks="all")
     recorder.send(producer, "kept", 0, [f"a{number}" for number in range(40)])
@@ -79,7 +79,7 @@ def _play_kept(cluster: Cluster, recorder: Recorder) -> None:
     assert recorder.read(cluster.bootstrap, "last", "kept", 1, final=True) == 3
 
 
-def _play_lost(cluster: Cluster, recorder: Recorder) -> None:
+def _simulate_lost(cluster: Cluster, recorder: Recorder) -> None:
     """One replica alone acknowledges, dies, and another one is elected uncleanly."""
     producer = client.producer(cluster.bootstrap, acks="all")
     recorder.send(producer, "lost", 0, [f"kept-{number}" for number in range(10)])

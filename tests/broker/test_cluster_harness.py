@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaException
 
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.broker import CLEAN_MARKER, BrokerError
 from tests.kafka.cluster import Cluster

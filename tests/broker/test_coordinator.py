@@ -125,12 +125,12 @@ def test_a_broker_goes_on_with_our_transactions(
         wait_for(broker.bootstrap, TARGET, b"after")
         end = client.consume(broker.bootstrap, SOURCE, 0, isolation=client.READ_UNCOMMITTED)
         assert client.committed_offset(broker.bootstrap, "g", SOURCE, 0) == end.end_offset
-        told = [[(each.value or b"").decode() for each in committed(broker.bootstrap, one).records]
+        reported = [[(each.value or b"").decode() for each in committed(broker.bootstrap, one).records]
                 for one in (0, 1)]  # fmt: skip
         errors = broker.error_lines()
         assert not [each for each in errors if "oordinator" in each or "ransaction" in each]
 
-    assert told == [consumed(eoctl, log_dir / f"{TARGET}-{each}") for each in (0, 1)]
+    assert reported == [consumed(eoctl, log_dir / f"{TARGET}-{each}") for each in (0, 1)]
     after = states(log_dir)
     assert {after[each] for each in ("prepared", "finished")} == {TransactionStatus.COMPLETE_COMMIT}
     # And ours again after the broker, which has fenced it meanwhile.
@@ -140,7 +140,7 @@ def test_a_broker_goes_on_with_our_transactions(
         "produce", log_dir / f"{TARGET}-0", lines, "--transactional-id", "ongoing", "--apply"
     )
     assert outcome.status == 0, outcome.errors
-    assert consumed(eoctl, log_dir / f"{TARGET}-0") == [*told[0], "ours"]
+    assert consumed(eoctl, log_dir / f"{TARGET}-0") == [*reported[0], "ours"]
 
 
 @pytest.mark.exhaustive
@@ -168,8 +168,8 @@ def test_ours_goes_on_with_a_brokers(
         found = client.consume(broker.bootstrap, "txn", 0, isolation=client.READ_COMMITTED)
         values = [(each.value or b"").decode() for each in found.records]
         assert values[-2:] == ["one", "two"]
-        held_back = len(values) - len(before) - 2
-        assert held_back > 0  # behind the one that was open
+        blocked = len(values) - len(before) - 2
+        assert blocked > 0  # behind the one that was open
     assert values == [each or "" for each in consumed(eoctl, log_dir / "txn-0")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.checks.grounds.broker_version import FEATURES
+from recovery.checks.context.broker_version import FEATURES
 from storage.dirs.topic_settings import SETTINGS
 from storage.formats import cluster_metadata, share_group_state
 from tests.kafka import jars, kafka_diff
@@ -47,7 +47,7 @@ def test_what_4_4_brought_would_have_been_found(monkeypatch: pytest.MonkeyPatch)
     found = kafka_diff.differences(libs_of("4.4"), "4.4.0")
     name = "UNREGISTER_CONTROLLER_RECORD"
     assert found == [
-        "recovery/checks/grounds/broker_version.py: share.version: level 2 is the highest in 4.4",
+        "recovery/checks/context/broker_version.py: share.version: level 2 is the highest in 4.4",
         "storage/dirs/topic_settings.py: remote.copy.lag.ms is not known, default 0",
         "storage/formats/cluster_metadata.py: UnregisterControllerRecord: is not known (29)",
         f"storage/formats/cluster_metadata.py: metadata-record {name} 29 is not known",

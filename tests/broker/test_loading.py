@@ -133,10 +133,10 @@ def test_a_load_does_what_was_predicted(
         if end_offset != loaded[name].end_offset:
             wrong[name] = [predicted[name]["start"], end_offset, loaded[name]]
         elif end_offset is not None:
-            told = changes[name]
-            said = {file: WORDS.get(each["action"], "changed") for file, each in told.items()}
+            reported = changes[name]
+            said = {file: WORDS.get(each["action"], "changed") for file, each in reported.items()}
             found = changed_files(before[name], after[name])
-            sizes = {file: each["size_bytes"] for file, each in told.items()}
+            sizes = {file: each["size_bytes"] for file, each in reported.items()}
             is_as_long = all(
                 size in {None, len(after[name][file])}
                 for file, size in sizes.items()

@@ -19,7 +19,7 @@ from confluent_kafka.admin._config import (
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from tests.changes import rows_of
 from tests.kafka import jars
 from tests.kafka.broker import Broker, copy_log_dir
@@ -54,7 +54,7 @@ PARTITION_LINE = re.compile(
 SETTING_LINE = re.compile(r"^  (\S+?)=(.*) sensitive=\w+ synonyms=\{(.*)\}$")
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What the brokers answered after a step, and the metadata's end when they did."""
 
     step: str
@@ -77,7 +77,7 @@ def ids(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(",") if each and each != "N/A")
 
 
-def partitions_told(described: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+def partitions_reported(described: str) -> dict[tuple[str, int], tuple[Any, ...]]:
     """Of each partition leader, replicas, ISR, ELR and last known ELR, as kafka-topics has them."""
     found = {}
     for line in described.splitlines():
@@ -148,7 +148,7 @@ def test_a_node_over_a_golden_directory(
     log_dir = copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "log-dir")
     with Broker(log_dir) as broker:
         server = ("--bootstrap-server", broker.bootstrap)
-        names = [*partitions_told(run_tool(TOPICS, *server, "--describe"))]
+        names = [*partitions_reported(run_tool(TOPICS, *server, "--describe"))]
         topic = next(name for name, _ in names if not name.startswith("__"))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         set_now(
@@ -166,7 +166,7 @@ def test_a_node_over_a_golden_directory(
         at = end_of(eoctl, log_dir) - 1
     done = eoctl("metadata", log_dir, "--at", at, "--settings", "--output", "jsonl")
     assert done.status == 0, done.errors
-    assert partitions_said(done) == partitions_told(described) != {}
+    assert partitions_said(done) == partitions_reported(described) != {}
     lines = {match[1]: match for match in map(TOPIC_LINE.match, described.splitlines()) if match}
     assert {row["topic"]: row["topic_id"] for row in rows_of(done, "cluster_partition")} == {
         name: match[2] for name, match in lines.items()
@@ -200,10 +200,10 @@ def broker_id(log_dir: Path) -> int:
     return int(match[1])
 
 
-def assert_settings(said: dict[str, dict[str, Any]], told: dict[str, tuple[str, str]]) -> None:
+def assert_settings(said: dict[str, dict[str, Any]], reported: dict[str, tuple[str, str]]) -> None:
     """The same settings, values and sources; a server.properties is not known to the metadata."""
-    assert {*said} == {*told}
-    for name, (value, source) in told.items():
+    assert {*said} == {*reported}
+    for name, (value, source) in reported.items():
         row = said[name]
         if source == "STATIC_BROKER_CONFIG":
             assert row["source"] == "default", row
@@ -247,7 +247,7 @@ WHYS = {
 }  # fmt: skip
 
 
-def observe(cluster: Cluster, step: str, eoctl: Callable[..., Outcome]) -> Told:
+def observe(cluster: Cluster, step: str, eoctl: Callable[..., Outcome]) -> Reported:
     """Ask until two answers in a row are the same, with nothing between that changed."""
     admin = cluster.admin()
     server = ("--bootstrap-server", cluster.bootstrap)
@@ -255,16 +255,16 @@ def observe(cluster: Cluster, step: str, eoctl: Callable[..., Outcome]) -> Told:
     before: Any = None
     while True:
         end_offset = end_of(eoctl, cluster.log_dir(CONTROLLER_ID))
-        partitions = partitions_told(run_tool(TOPICS, *server, "--describe"))
+        partitions = partitions_reported(run_tool(TOPICS, *server, "--describe"))
         brokers = {each.id for each in admin.describe_cluster().result(WAIT_S).nodes}
-        settings = settings_told(admin, {name for name, _ in partitions})
+        settings = settings_reported(admin, {name for name, _ in partitions})
         if before == (partitions, brokers, settings):
-            return Told(step, end_offset, partitions, brokers, settings)
+            return Reported(step, end_offset, partitions, brokers, settings)
         assert time.monotonic() < deadline_s, (step, before, partitions, brokers)
         before = (partitions, brokers, settings)
 
 
-def settings_told(
+def settings_reported(
     admin: AdminClient, topics: Iterable[str]
 ) -> dict[str, dict[str, tuple[str, str]]]:
     """Of each topic the settings in force as a client is told: value and source by name."""
@@ -293,7 +293,7 @@ def reassign(cluster: Cluster, topic: str, replicas: list[int], tmp_path: Path) 
 
 def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
     """Offline, at the offset of each step, the state is what the brokers told then."""
-    told: list[Told] = []
+    reported: list[Reported] = []
     # A snapshot every few records: the states are read from them, and from what comes after.
     # Sessions that outlast a machine that stands still for a while: the steps alone change an ISR.
     overrides = {
@@ -302,8 +302,8 @@ def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_pat
     }  # fmt: skip
     with Cluster(tmp_path / "cluster", overrides=overrides) as cluster:
 
-        def look(step: str) -> None:
-            told.append(observe(cluster, step, eoctl))
+        def inspect(step: str) -> None:
+            reported.append(observe(cluster, step, eoctl))
 
         def in_sync(brokers: set[int]) -> None:
             for number in range(3):
@@ -313,7 +313,7 @@ def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_pat
         cluster.create_topic("u", [[0, 1]], {"min.insync.replicas": "1"})
         cluster.create_topic("moved", [[2, 0]])
         cluster.create_topic("gone", [[2]])
-        look("created")
+        inspect("created")
         admin = cluster.admin()
         set_for_all_brokers(cluster.bootstrap)
         set_now(admin, ResourceType.TOPIC, "t", {"retention.ms": "7200000"})
@@ -323,22 +323,22 @@ def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_pat
         reassign(cluster, "moved", [2, 1], tmp_path)
         (deleted,) = admin.delete_topics(["gone"]).values()
         deleted.result(WAIT_S)
-        look("set, added, moved, deleted")
+        inspect("set, added, moved, deleted")
         cluster.kill(1)
         cluster.wait_for("t", 1, leader=2, isr={0, 2})
         cluster.wait_for("u", 0, leader=0, isr={0})
-        look("1 is dead")
+        inspect("1 is dead")
         cluster.kill(0)
         cluster.wait_for("t", 0, leader=2, isr={2})
         cluster.wait_for("u", 0, leader=-1)
-        look("0 is dead")
+        inspect("0 is dead")
         cluster.start(1)
         in_sync({1, 2})
         cluster.wait_for("moved", 0, isr={1, 2})
-        look("1 is back, behind in u")
+        inspect("1 is back, behind in u")
         cluster.elect_uncleanly("u")
         cluster.wait_for("u", 0, leader=1, isr={1})
-        look("forced")
+        inspect("forced")
         cluster.start(0)
         cluster.wait_for("u", 0, leader=1, isr={0, 1})
         in_sync({0, 1, 2})
@@ -352,45 +352,45 @@ def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_pat
         cluster.start(0)
         cluster.wait_for("u", 0, leader=0, isr={0})
         in_sync({0, 2})
-        look("allowed")
+        inspect("allowed")
         cluster.start(1)
         in_sync({0, 1, 2})
         cluster.wait_for("moved", 0, isr={1, 2})
         cluster.wait_for("u", 0, isr={0, 1})
         cluster.stop(2)
         in_sync({0, 1})
-        look("2 was stopped")
+        inspect("2 was stopped")
     log_dir = cluster.log_dir(CONTROLLER_ID)
     assert len([*(log_dir / "__cluster_metadata-0").glob("*.checkpoint")]) > 2
-    for each in told:
-        assert_as_told(each, eoctl, log_dir)
-    assert_history(told, eoctl, log_dir)
+    for each in reported:
+        assert_as_reported(each, eoctl, log_dir)
+    assert_history(reported, eoctl, log_dir)
 
 
-def assert_as_told(told: Told, eoctl: Callable[..., Outcome], log_dir: Path) -> None:
-    options = ("--at", told.end_offset - 1, "--settings", "--output", "jsonl")
+def assert_as_reported(reported: Reported, eoctl: Callable[..., Outcome], log_dir: Path) -> None:
+    options = ("--at", reported.end_offset - 1, "--settings", "--output", "jsonl")
     done = eoctl("metadata", log_dir, *options)
-    assert done.status == 0, (told.step, done.errors)
-    assert partitions_said(done) == told.partitions, told.step
+    assert done.status == 0, (reported.step, done.errors)
+    assert partitions_said(done) == reported.partitions, reported.step
     active = {row["broker"] for row in rows_of(done, "broker") if row["state"] == "active"}
-    assert active == told.brokers, told.step
+    assert active == reported.brokers, reported.step
     (controller,) = rows_of(done, "controller")
-    assert controller["is_leader"] is not False, told.step  # no snapshot tells who leads
+    assert controller["is_leader"] is not False, reported.step  # no snapshot tells who leads
     rows = [row for row in rows_of(done, "setting") if row["resource"] == "topic"]
-    assert {row["resource_name"] for row in rows} == {*told.settings}, told.step
-    for name, settings in told.settings.items():
+    assert {row["resource_name"] for row in rows} == {*reported.settings}, reported.step
+    for name, settings in reported.settings.items():
         of_topic = {row["setting"]: row for row in rows if row["resource_name"] == name}
         assert_settings(of_topic, settings)
 
 
-def assert_history(told: list[Told], eoctl: Callable[..., Outcome], log_dir: Path) -> None:
+def assert_history(reported: list[Reported], eoctl: Callable[..., Outcome], log_dir: Path) -> None:
     """Between the steps are the changes that they were, with why."""
     done = eoctl("metadata", log_dir, "--history", "--output", "jsonl")
     assert done.status == 0, done.errors
     rows = rows_of(done, "partition_change")
     found: dict[str, dict[str, set[str]]] = {}
     start = 0
-    for each in told:
+    for each in reported:
         between = [row for row in rows if start <= row["offset"] < each.end_offset]
         start = each.end_offset
         whys = found.setdefault(each.step, {})

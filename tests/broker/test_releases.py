@@ -43,7 +43,7 @@ def use(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.kafka.jars.KAFKA_LIBS", libs_of(release))
 
 
-def told(eoctl: Cli, log_dirs: list[Path], release: str) -> dict[str, Any]:
+def reported(eoctl: Cli, log_dirs: list[Path], release: str) -> dict[str, Any]:
     outcome = eoctl("releases", *log_dirs, "--output", "jsonl")
     (row,) = [each for each in rows_of(outcome, "release") if each["release"] == release]
     return row
@@ -77,7 +77,7 @@ def test_who_starts(
     log_dirs = [
         copy_log_dir(golden(archive) / each, tmp_path / each.replace("/", "-")) for each in names
     ]
-    row = told(eoctl, log_dirs, release)
+    row = reported(eoctl, log_dirs, release)
     is_dynamic = archive == "kafka-4.4.0"
     knows = tuple(map(int, release.split("."))) >= FIRST_DYNAMIC
     kind = DynamicBroker if is_dynamic and knows else Broker
@@ -93,7 +93,7 @@ def test_who_starts_on_new_ones(
     log_dir = tmp_path / "made"
     made = eoctl("init", log_dir, "--topic", "t", "--broker-version", made_for, "--apply")
     assert made.status == 0, made.errors
-    row = told(eoctl, [log_dir], release)
+    row = reported(eoctl, [log_dir], release)
     assert starts(Broker(log_dir)) is (row["starts"] == "yes"), row
 
 

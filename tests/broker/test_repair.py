@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.changes.plans.changeable import RECOVERY_POINT_NAME
+from recovery.changes.plans.preconditions import RECOVERY_POINT_NAME
 from storage.file_names import FileKind, classify
 from tests.damage.faults import read_batches
 from tests.damage.planted import FAULTS

@@ -42,10 +42,10 @@ def consumed(log_dirs: list[Path], isolation: str, eoctl: Eoctl) -> Iterator[str
         has_gaps = log_dirs[0].name == "hard-clean" and "are missing" in outcome.errors
         assert outcome.status == (5 if has_gaps else 0), outcome.errors
         for line in outcome.stdout.splitlines():
-            yield told(topic, number, json.loads(line))
+            yield reported(topic, number, json.loads(line))
 
 
-def told(topic: str, number: str, row: dict[str, object]) -> str:
+def reported(topic: str, number: str, row: dict[str, object]) -> str:
     """A row of consume as Java's program writes it."""
     headers = row["headers"]
     assert isinstance(headers, list)

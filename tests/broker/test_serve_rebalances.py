@@ -29,16 +29,16 @@ def both(
 
 
 def require_same(
-    both: tuple[str, str], play: Callable[[Group], None], versions: tuple[int, ...] = NEWEST
+    both: tuple[str, str], simulate: Callable[[Group], None], versions: tuple[int, ...] = NEWEST
 ) -> None:
     """Play it against both, and compare all that its members were told."""
-    told = []
-    name = f"{play.__name__}-{versions[0]}"
+    reported = []
+    name = f"{simulate.__name__}-{versions[0]}"
     for bootstrap in both:
         with Group(bootstrap, name, versions) as group:
-            play(group)
-            told.append(group.told)
-    theirs, ours = told
+            simulate(group)
+            reported.append(group.reported)
+    theirs, ours = reported
     assert len(theirs) > 5
     different = [pair for pair in zip(theirs, ours, strict=False) if pair[0] != pair[1]]
     assert not different, "\n".join(f"{one}\n{other}\n" for one, other in different)
@@ -185,9 +185,11 @@ def static(group: Group) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("play", [come_and_go, wrong, die, static])
-def test_members_are_told_the_same(both: tuple[str, str], play: Callable[[Group], None]) -> None:
+def test_members_are_told_the_same(
+    both: tuple[str, str], simulate: Callable[[Group], None]
+) -> None:
     """Answers in their order, with generations, assignments and errors."""
-    require_same(both, play)
+    require_same(both, simulate)
 
 
 # Of JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit, as clients of one time have them.
@@ -213,7 +215,7 @@ OLDER = {
     ],
 )
 def test_older_members_are_told_the_same(
-    both: tuple[str, str], play: Callable[[Group], None], versions: str
+    both: tuple[str, str], simulate: Callable[[Group], None], versions: str
 ) -> None:
     """One leaves by the one name that it has, or in a list; ids come with the round, or before."""
-    require_same(both, play, OLDER[versions])
+    require_same(both, simulate, OLDER[versions])

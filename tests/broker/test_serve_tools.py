@@ -180,11 +180,11 @@ def records(known: Known) -> Iterator[Call]:
 def answer(running: Tools, call: Call, bootstrap: str, log_dirs: list[Path]) -> list[object]:
     """What a tool prints of one of the two, what it says, and its status."""
     found = running.run(call.tool, "--bootstrap-server", bootstrap, *call.arguments)
-    shown = [told(call, each, bootstrap, log_dirs) for each in (found.printed, found.said)]
+    shown = [reported(call, each, bootstrap, log_dirs) for each in (found.printed, found.said)]
     return [*shown[0], *shown[1], found.status]
 
 
-def told(call: Call, printed: str, bootstrap: str, log_dirs: list[Path]) -> list[object]:
+def reported(call: Call, printed: str, bootstrap: str, log_dirs: list[Path]) -> list[object]:
     """What a tool says, without clocks, addresses, and an order that none has."""
     text = printed.replace(bootstrap, "BROKER").replace(bootstrap.partition(":")[2], "PORT")
     for number, each in enumerate(log_dirs):
@@ -194,7 +194,7 @@ def told(call: Call, printed: str, bootstrap: str, log_dirs: list[Path]) -> list
     if call.tool == tools.LOG_DIRS:
         return [_in_order(json.loads(line)) if line[:1] == "{" else line for line in text.splitlines()]  # fmt: skip
     if call.tool == tools.TRANSACTIONS:
-        return [*rows_told(text)]
+        return [*rows_reported(text)]
     # Defaults of groups are in Kafka's program only.
     text = re.sub(r"(?<=DYNAMIC_GROUP_CONFIG)(\S+), DEFAULT_CONFIG:\S+(?=})", r"\1", text)
     # A broker of an older release does not have these settings, and serve is as the newest one.
@@ -205,7 +205,7 @@ def told(call: Call, printed: str, bootstrap: str, log_dirs: list[Path]) -> list
     return sorted(re.sub(r"\s*\n[ \t]+", "\t", text).splitlines())
 
 
-def rows_told(text: str) -> list[list[str]]:
+def rows_reported(text: str) -> list[list[str]]:
     """The rows of a table with tabs, without those of producers that a broker may have forgotten."""
     lines = [[cell.strip() for cell in line.split("\t")] for line in text.splitlines()]
     if not lines or len(lines[0]) == 1:

@@ -112,7 +112,7 @@ class Query:
         self.query = writer.trigger(**(trigger or {"processingTime": "1 second"})).start()
         self._seen: Rows = []
 
-    def look(self) -> Rows:
+    def inspect(self) -> Rows:
         """Return what was given so far: what was there at the last look has stayed."""
         failure = self.query.exception()
         if failure is not None:
@@ -124,7 +124,7 @@ class Query:
 
     def await_rows(self, expected: Rows) -> None:
         """Wait until as many are there; they are these, each once and in order."""
-        await_that(lambda: len(self.look()) >= len(expected))
+        await_that(lambda: len(self.inspect()) >= len(expected))
         assert in_order(self._seen) == expected
 
 
@@ -180,14 +180,14 @@ def test_streams_beside_a_broker_that_writes(spark: SparkSession, tmp_path: Path
             writers.turn()
             broker.kill()
             for query in queries.values():
-                query.look()
+                query.inspect()
             broker.start()
             writers.turn(2)
             for isolation, query in queries.items():
                 query.await_rows(writers.consumed(isolation))
         # A broker says so of each partition that is added to a topic.
         assert [each for each in broker.error_lines() if "was missing. Creating" not in each] == []
-        assert len(every.look()) > len(committed.look()) > 2000
+        assert len(every.inspect()) > len(committed.inspect()) > 2000
         for query in queries.values():
             assert len(batches_given(query.sink)) > 4
         for topic, number in writers.partitions():
@@ -256,10 +256,10 @@ def test_a_broker_deletes_what_a_stream_has_not_given(spark: SparkSession, tmp_p
         write(broker, 100)
         query = begun()
         with stopped(query):
-            await_that(lambda: len(query.look()) == 100)
+            await_that(lambda: len(query.inspect()) == 100)
             delete(broker, 70)
             write(broker, 200)
-            await_that(lambda: len(query.look()) == 200)
+            await_that(lambda: len(query.inspect()) == 200)
         write(broker, 300)
         delete(broker, 250)
         failing = begun()
@@ -270,6 +270,6 @@ def test_a_broker_deletes_what_a_stream_has_not_given(spark: SparkSession, tmp_p
         passing = begun(failOnDataLoss="false")
         with stopped(passing):
             write(broker, 400)
-            await_that(lambda: len(passing.look()) == 350)
-        offsets = [row[2] for row in passing.look()]
+            await_that(lambda: len(passing.inspect()) == 350)
+        offsets = [row[2] for row in passing.inspect()]
     assert offsets == [*range(200), *range(250, 400)]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 import pytest
 
-from recovery.checks.grounds.kraft_release import CANNOT_LOAD
+from recovery.checks.context.kraft_release import CANNOT_LOAD
 from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.start.prediction import EMPTIES, REPLACES
 from storage.dirs.discovery import select_partition
@@ -300,7 +300,7 @@ FAULTS["tv2"] = {
 # Topics whose partitions are moved to a second log dir before.
 SECOND = {"tv2": ["append-time-0", "idem-gzip-0", "plain-0", "plain-1", "rolled-0", "txn-1"]}
 # The metadata log goes on being written, so that its snapshots have other names each time.
-UNTOLD = re.compile(r"__cluster_metadata-0/\d{20}\.snapshot")
+UNREPORTED = re.compile(r"__cluster_metadata-0/\d{20}\.snapshot")
 MARKER = ".kafka_cleanshutdown"
 
 
@@ -311,16 +311,19 @@ def digests(log_dirs: list[Path]) -> dict[Path, str]:
         data = path.read_bytes()
         if path.name.endswith("-offset-checkpoint"):
             data = b"\n".join(sorted(data.splitlines()))
-        if not UNTOLD.search(str(path)) and path.name not in {".lock", "cleaner-offset-checkpoint"}:
+        if not UNREPORTED.search(str(path)) and path.name not in {
+            ".lock",
+            "cleaner-offset-checkpoint",
+        }:
             found[path] = hashlib.sha256(data).hexdigest()
     return found
 
 
 def compare(before: dict[Path, str], after: dict[Path, str], rows: list[dict[str, Any]]) -> None:
     """Hold every file that is another one against what was foretold, both ways."""
-    told = {Path(each["path"]): each for each in rows if each["kind"] == "start_change"}
+    reported = {Path(each["path"]): each for each in rows if each["kind"] == "start_change"}
     marker_paths = {path for path in before if path.name == MARKER}
-    assert {path for path, each in told.items() if path.name == MARKER} == marker_paths
+    assert {path for path, each in reported.items() if path.name == MARKER} == marker_paths
     found: dict[Path, str] = {}
     for path in before.keys() | after.keys():
         if before.get(path) != after.get(path) and path.name != MARKER:
@@ -330,11 +333,11 @@ def compare(before: dict[Path, str], after: dict[Path, str], rows: list[dict[str
     words = {"creates": "created", "deletes": "deleted", "renames": "deleted"}
     expected = {
         path: words.get(each["action"], "changed")
-        for path, each in told.items()
-        if path.name != MARKER and not UNTOLD.search(str(path))
+        for path, each in reported.items()
+        if path.name != MARKER and not UNREPORTED.search(str(path))
     }
     assert expected == found
-    for path, each in told.items():
+    for path, each in reported.items():
         if each["size_bytes"] is not None:
             assert path.stat().st_size == each["size_bytes"], path
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from recovery.elections.advice import TopicClaims, claims_of
 from recovery.elections.nodes import find_dead_cluster
 from storage.log.segment import open_segment

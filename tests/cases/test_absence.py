@@ -75,7 +75,7 @@ def rows_of(outcome: Outcome, kind: str) -> list[dict[str, Any]]:
 def test_each_reader_names_them(hole: Hole, is_crashed: bool, tmp_path: Path, eoctl: Cli) -> None:
     log_dir = log_dir_with(tmp_path, hole, is_crashed=is_crashed)
     partition = log_dir / "t-0"
-    told = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1})"
+    reported = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1})"
     readers: list[tuple[int, tuple[object, ...]]] = [
         (5, ("consume", partition)),
         (5, ("consume", partition, "--isolation", "read_committed")),
@@ -89,7 +89,7 @@ def test_each_reader_names_them(hole: Hole, is_crashed: bool, tmp_path: Path, eo
     for status, call in readers:
         outcome = eoctl(*call)
         assert (call[0], outcome.status) == (call[0], status), outcome.errors
-        assert told in outcome.text + outcome.errors, call
+        assert reported in outcome.text + outcome.errors, call
     [lost] = rows_of(eoctl("loss", log_dir, "--output", "jsonl"), "lost")
     assert (lost["base_offset"], lost["last_offset"]) == (hole.first, hole.last)
     checked = rows_of(eoctl("check", log_dir, "--output", "jsonl"), "finding")
@@ -102,7 +102,7 @@ def test_commands_about_transactions_name_what_they_walked_over(
     hole: Hole, tmp_path: Path, eoctl: Cli
 ) -> None:
     """After a crash they read the log as the next start does, with --all they read the whole log."""
-    told = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1})"
+    reported = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1})"
     for is_crashed in (False, True):
         log_dir = log_dir_with(tmp_path / str(is_crashed), hole, is_crashed=is_crashed)
         calls = [
@@ -113,7 +113,7 @@ def test_commands_about_transactions_name_what_they_walked_over(
         for call in calls if is_crashed else calls[:1]:
             outcome = eoctl(*call)
             assert (call, outcome.status) == (call, 5)
-            assert outcome.errors.count(told) == 1, outcome.errors
+            assert outcome.errors.count(reported) == 1, outcome.errors
 
 
 def test_only_what_was_asked_for_is_missed(tmp_path: Path, eoctl: Cli) -> None:

@@ -98,7 +98,7 @@ def test_loss_and_advise_of_both_copies(copies: tuple[Path, Path, Hole], eoctl: 
     lost = rows_of(eoctl("loss", holed, whole, *JSONL), "lost")
     assert [(row["path"], row["base_offset"]) for row in lost] == [(str(holed / "t-0"), hole.first)]
     advised = eoctl("start-order", holed, whole, "--topic", "t").errors
-    told = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1}) are missing"
+    reported = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1}) are missing"
     is_between_segments = hole.last % 10 == 9
-    assert (told in advised) is is_between_segments
+    assert (reported in advised) is is_between_segments
     assert "not the batches below (eoctl replicas compare)" in advised

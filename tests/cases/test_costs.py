@@ -88,13 +88,13 @@ def salvaged(eoctl: Cli, log_dir: Path) -> dict[str, Any]:
     return row
 
 
-def told(count: int) -> list[str]:
+def reported(count: int) -> list[str]:
     """What every command says of so many records in batches of one, or of three."""
     batches = {1: "1 batch", 3: "1 batch"}.get(count, f"{count} batches")
     return [f"{count} intact record{'s' * (count != 1)} in {batches}"] if count else []
 
 
-def told_by_check(eoctl: Cli, log_dir: Path) -> list[str]:
+def reported_by_check(eoctl: Cli, log_dir: Path) -> list[str]:
     """What its findings say of lost records; there are no others, and its status says so."""
     checked = eoctl("check", log_dir, *JSONL)
     found = rows_of(checked, "finding")
@@ -104,7 +104,7 @@ def told_by_check(eoctl: Cli, log_dir: Path) -> list[str]:
     return [each["message"].partition(" of 2")[0] for each in grave]
 
 
-def told_by_loss(eoctl: Cli, log_dir: Path) -> list[str]:
+def reported_by_loss(eoctl: Cli, log_dir: Path) -> list[str]:
     found = eoctl("loss", log_dir, *JSONL)
     rows = rows_of(found, "lost")
     assert found.status == (1 if rows else 0)
@@ -124,9 +124,9 @@ def test_intact_records_that_go_are_counted(log: tuple[Path, int], eoctl: Cli) -
     in_larger = {each for each in gone if records_in(each) == 1 and batch(10, n=5) in after}
     assert sum(map(records_in, gone - in_larger)) == count
     journal = journal_of(log_dir)
-    found = told_by_check(eoctl, log_dir)
-    assert found == told_by_loss(eoctl, log_dir)
-    assert [each.partition(", ")[0] for each in found] == told(count)
+    found = reported_by_check(eoctl, log_dir)
+    assert found == reported_by_loss(eoctl, log_dir)
+    assert [each.partition(", ")[0] for each in found] == reported(count)
     against = eoctl("diff", journal, log_dir, *JSONL)
     assert len(rows_of(against, "gone")) == count
     assert against.status == (1 if count or rows_of(against, "new") else 0)
@@ -182,7 +182,7 @@ CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "salvage-middle": (flip_middle, ("repair", *SALVAGE)),
     "as-broker": (flip_last, ("repair", "--strategy", "as-broker", "--single-copy")),
 }
-TOLD = {
+REPORTED = {
     "truncate": "10 records, 10 acknowledged: lost by the truncation of ",
     "move-away": "30 acknowledged offsets moved away by the repair of ",
     "salvage": "1 acknowledged offset lost by the repair of ",
@@ -208,7 +208,7 @@ def test_a_loss_stays_known(tmp_path: Path, eoctl: Cli, name: str) -> None:
     assert done.status == 0, done.errors
     journal = journal_of(log_dir)
     [row] = rows_of(eoctl("loss", log_dir, *JSONL), "lost")
-    assert row["reason"].startswith(TOLD[name])
+    assert row["reason"].startswith(REPORTED[name])
     [found] = [
         each
         for each in rows_of(eoctl("check", log_dir, *JSONL), "finding")
@@ -291,11 +291,11 @@ def test_a_dead_cleaner_is_seen(case: Callable[[str], Path], eoctl: Cli) -> None
     [row] = rows_of(shown, "partition")
     assert (row["uncompacted_records_count"], row["dirty_ratio"]) == (950, 1.0)
     assert row["uncompacted_since_ms"] == T0
-    told = "in 19 closed segments"
-    assert f"950 records {told}" in shown.errors
+    reported = "in 19 closed segments"
+    assert f"950 records {reported}" in shown.errors
     assert "(dirty ratio 1.00), the oldest of 2026-" in shown.errors
     reclaimed = eoctl("check", log_dir, "--reclaim", *JSONL).errors
-    assert f"950 offsets {told}" in reclaimed
+    assert f"950 offsets {reported}" in reclaimed
     assert "the cleaner has never recorded progress" in reclaimed
     [other] = rows_of(eoctl("describe", log_dir / "t-0", *JSONL), "partition")
     assert other["dirty_ratio"] is None

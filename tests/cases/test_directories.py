@@ -232,11 +232,11 @@ def test_a_future_directory_alone(tmp_path: Path, eoctl: Callable[..., Any]) -> 
     suffixed(one / "plain-1", "future").rename(suffixed(two / "plain-1", "future"))
     status, rows = verdict(eoctl, one, two)
     assert status == 1
-    way_back = (
+    undo_steps = (
         f"Stop the broker, rename {suffixed(two / 'plain-1', 'future')} to {two / 'plain-1'}, "
         "start the broker."
     )
-    assert errors(rows) == [("DIR-6", suffixed(two / "plain-1", "future").name, way_back)]
+    assert errors(rows) == [("DIR-6", suffixed(two / "plain-1", "future").name, undo_steps)]
     # If a log dir of the node was not given, the live directory may be there.
     assert "DIR-6" not in {rule for rule, _, _ in errors(verdict(eoctl, two)[1])}
 
@@ -314,9 +314,9 @@ def test_a_stray_directory_that_holds_a_live_topic(
 ) -> None:
     made = case("stray-holds-data")
     stray = suffixed(made / "t-0", "stray")
-    way_back = f"Stop the broker, rename {stray} to {made / 't-0'}, start the broker."
+    undo_steps = f"Stop the broker, rename {stray} to {made / 't-0'}, start the broker."
     status, rows = verdict(eoctl, made)
-    assert (status, errors(rows)) == (1, [("DIR-6", stray.name, way_back)])
+    assert (status, errors(rows)) == (1, [("DIR-6", stray.name, undo_steps)])
     for call in (("loss",), ("describe",), ("duplicates",)):
         outcome = eoctl(*call, made)
         assert outcome.status != 0
@@ -326,7 +326,7 @@ def test_a_stray_directory_that_holds_a_live_topic(
     assert '"reclaimable"' not in reclaimed
     advised = eoctl("start-order", made)
     assert advised.status == 1
-    assert way_back in advised.errors
+    assert undo_steps in advised.errors
     shown = on_terminal("start-order", str(made)).text
     assert shown.startswith("First   Stop the broker, rename")
     stray.rename(made / "t-0")
@@ -377,12 +377,12 @@ def test_what_a_stray_directory_lacks_is_missing(
     stray = suffixed(made / "t-0", "stray")
     (stray / f"{STEM}.log").write_bytes(b"".join(singles(0, 20)))
     _, rows = verdict(eoctl, made)
-    told = {
+    reported = {
         (each["check_id"], each["base_offset"], each["last_offset"])
         for each in rows
         if each["kind"] == "finding" and each["severity"] == "error"
     }
-    assert told == {("DIR-6", 0, 19), ("DIR-8", 20, 29)}
+    assert reported == {("DIR-6", 0, 19), ("DIR-8", 20, 29)}
 
 
 def test_a_stray_directory_without_metadata(

@@ -54,7 +54,7 @@ def said_by(done: Outcome) -> str:
 
 def steps_of(eoctl: Cli, log_dir: Path) -> Iterator[Step]:
     """Give each call once."""
-    told: set[str] = set()
+    reported: set[str] = set()
     partitions = sorted(each for each in log_dir.rglob("*-*") if each.is_dir())
     for call in CALLS:
         for place in [log_dir] if "%" in call else partitions:
@@ -69,8 +69,8 @@ def steps_of(eoctl: Cli, log_dir: Path) -> Iterator[Step]:
                 text = step.partition("   #")[0].strip()
                 is_whole = text.startswith("eoctl ") and "\N{HORIZONTAL ELLIPSIS}" not in text
                 is_call = is_whole and not PLACEHOLDER.search(text.replace(str(log_dir), ""))
-                if is_call and text not in told:
-                    told.add(text)
+                if is_call and text not in reported:
+                    reported.add(text)
                     yield Step(text, " ".join(words), path)
 
 

@@ -88,10 +88,10 @@ def test_the_ids_of_a_plan_are_those_that_are_written(dead: Path, eoctl: Cli) ->
     saved = eoctl("adopt", dead, "--to", "new", "--save-plan", "plan")
     applied = eoctl("adopt", dead, "--to", "other", "--apply")
     assert eoctl("apply", "plan").status == 0
-    for told, name in ((saved, "new"), (applied, "other")):
+    for reported, name in ((saved, "new"), (applied, "other")):
         meta = parse_meta_properties(Path(name, "meta.properties").read_bytes())
-        assert f"cluster {meta.cluster_id}, for Kafka" in told.errors
-        assert "drawn" not in told.errors
+        assert f"cluster {meta.cluster_id}, for Kafka" in reported.errors
+        assert "drawn" not in reported.errors
 
 
 @pytest.mark.parametrize("way", ["--copy", "--link"])
@@ -181,9 +181,9 @@ def test_what_a_start_does_is_told(golden: Golden, eoctl: Cli) -> None:
     copy_log_dir(golden("kafka-4.3.1") / "crash", Path("dead"))
     log = Path("dead/txn-0") / LOG
     log.write_bytes(log.read_bytes() + b"half a batch")
-    told = eoctl("adopt", "dead", "--to", "new").errors
-    assert "2 transactions open (open-1, open-2): a start aborts them" in told
-    assert "transaction.abort.timed.out.transaction.cleanup.interval.ms=86400000" in told
+    reported = eoctl("adopt", "dead", "--to", "new").errors
+    assert "2 transactions open (open-1, open-2): a start aborts them" in reported
+    assert "transaction.abort.timed.out.transaction.cleanup.interval.ms=86400000" in reported
 
 
 def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
@@ -402,8 +402,8 @@ def test_offsets_beyond_the_end(golden: Golden, eoctl: Cli) -> None:
     outcome = eoctl("adopt", "dead", "--to", "new", "-o", "jsonl")
     groups = eoctl("groups", "describe", "dead", "-o", "jsonl")
     beyond = [e for e in rows_of(groups, "committed_offset") if e["place"] == "beyond-end"]
-    told = [line for line in outcome.errors.splitlines() if "auto.offset.reset decides" in line]
-    assert len(told) == len(beyond) > 0
+    reported = [line for line in outcome.errors.splitlines() if "auto.offset.reset decides" in line]
+    assert len(reported) == len(beyond) > 0
 
 
 @pytest.mark.share(11)
@@ -459,7 +459,7 @@ def test_a_broker_that_runs(dead: Path, eoctl: Cli) -> None:
 
 def test_a_disk_that_is_too_small(dead: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("recovery.begin.adoption.os.statvfs", lambda _: full)
+    monkeypatch.setattr("recovery.new_log_dir.adoption.os.statvfs", lambda _: full)
     outcome = eoctl("adopt", dead, "--to", "new")
     assert outcome.status == 4
     assert "bytes are needed there, 40,960 are free" in outcome.errors
@@ -484,7 +484,7 @@ def test_set_aside_directories_are_told(dead: Path, eoctl: Cli) -> None:
 
 def test_users_and_acls(golden: Golden, eoctl: Cli) -> None:
     """The last word of each, as it was written; only if asked for."""
-    from recovery.begin.records import encode_bootstrap
+    from recovery.new_log_dir.records import encode_bootstrap
     from storage.formats import cluster_metadata as records
 
     copy_log_dir(golden("kafka-4.3.1") / "clean", Path("dead"))

@@ -48,7 +48,7 @@ APPENDING = {
     "txn complete": ("crash", "txn complete log-dir"),
 }
 EVERY = (*PLANNED, "apply", *APPENDING)
-WAY_BACK = re.compile(r"eoctl (undo \S+) takes it back")
+UNDO_STEPS = re.compile(r"eoctl (undo \S+) takes it back")
 IS_PLAN = "this is a plan, nothing was changed: --apply does it\n"
 
 
@@ -103,7 +103,7 @@ def contents() -> dict[str, bytes | None]:
 
 def require_undone(eoctl: Cli, words: str, before: dict[str, Entry]) -> None:
     """By the one call that the words name."""
-    (call,) = set(WAY_BACK.findall(words))
+    (call,) = set(UNDO_STEPS.findall(words))
     undone = eoctl(*shlex.split(call))
     assert undone.status == 0, undone.errors
     assert difference(before, state()) == []
@@ -147,7 +147,7 @@ def test_applied(name: str, prepared: Callable[..., Prepared], eoctl: Cli) -> No
     assert outcome.status == 0, outcome.errors
     assert difference(before, state()) != []
     if name in PLANNED or name == "apply":
-        assert WAY_BACK.fullmatch(outcome.errors.splitlines()[0])
+        assert UNDO_STEPS.fullmatch(outcome.errors.splitlines()[0])
     require_undone(eoctl, outcome.errors, before)
 
 
@@ -225,13 +225,13 @@ def test_what_is_refused_behind_a_completed_run_is_an_error(
     with monkeypatch.context() as patch:
         interrupt(patch, "unlink", name=CLEAN_SHUTDOWN_NAME)
         assert eoctl(*full).status == 130
-    path, status, told = REFUSALS[name]
+    path, status, reported = REFUSALS[name]
     Path(path).rename("gone")
     refused = eoctl(*full)
     assert refused.status == status, refused.errors
     first, *rest = refused.errors.splitlines()
     assert "completed what an earlier run began: eoctl undo" in first
-    assert told in rest[0]
+    assert reported in rest[0]
     assert "what an earlier run began is completed, and stays" in refused.errors
     assert refused.stdout == b""
     assert leftovers(Path("log-dir")) == []

@@ -186,8 +186,8 @@ def test_of_one_topic_nothing_is_told_of_others(
         (kafka / name / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
     call = ("check", kafka, second, "--reclaim", "--now", "dir", "--output", "jsonl")
     whole = eoctl(*call)
-    told = {(row["check_id"], row["topic"]) for row in rows_of(whole, "finding")}
-    assert {("DIR-1", ""), ("DIR-2", "plain"), ("DIR-2", "rolled")} <= told
+    reported = {(row["check_id"], row["topic"]) for row in rows_of(whole, "finding")}
+    assert {("DIR-1", ""), ("DIR-2", "plain"), ("DIR-2", "rolled")} <= reported
     assert len(rows_of(whole, "reclaimable")) > 1
     outcome = eoctl(*call, "--topic", "rolled")
     rows = rows_of(outcome, "finding")
@@ -352,8 +352,8 @@ def test_an_end_that_cannot_be_read_is_no_end(
     outcome = eoctl(*call)
     assert outcome.status in {1, 5}
     assert rows_of(outcome, "partition")[0]["unreadable"] > 0
-    told = {row["check_id"] for row in rows_of(outcome, "finding")}
-    assert not told & {"OFS-1", "OFS-2", "OFS-3", "OFS-5", "OFS-6", "EPC-2"}
+    reported = {row["check_id"] for row in rows_of(outcome, "finding")}
+    assert not reported & {"OFS-1", "OFS-2", "OFS-3", "OFS-5", "OFS-6", "EPC-2"}
     for other in (("describe",), ("txn", "list"), ("producers",), ("recover-state",)):
         seen = eoctl(*other, kafka / "plain-0")
         assert seen.status in {1, 3, 5}, other
@@ -362,8 +362,8 @@ def test_an_end_that_cannot_be_read_is_no_end(
             assert "could not be read: the disk gave the log up to" in seen.errors, other
     monkeypatch.undo()
     os.truncate(log, good_bytes)  # what is not there is another thing
-    told = {row["check_id"] for row in rows_of(eoctl(*call), "finding")}
-    assert {"OFS-2", "OFS-3", "OFS-6"} <= told
+    reported = {row["check_id"] for row in rows_of(eoctl(*call), "finding")}
+    assert {"OFS-2", "OFS-3", "OFS-6"} <= reported
 
 
 def test_a_producer_that_a_snapshot_lacks_may_have_expired(
@@ -375,14 +375,14 @@ def test_a_producer_that_a_snapshot_lacks_may_have_expired(
     path.write_bytes(encode_snapshot(rest))
     newest_ms = max(each.timestamp_ms for each in [first, *rest])
 
-    def told(now_ms: int) -> list[str]:
+    def reported(now_ms: int) -> list[str]:
         call = ("check", "--now", now_ms, "--output", "jsonl", "--topic", "many-producers", kafka)
         found = rows_of(eoctl(*call), "finding")
         return [each["message"] for each in found if each["check_id"] == "SNP-6"]
 
-    assert told(newest_ms) == [f"producer {first.producer_id} is missing"]
-    assert told(first.timestamp_ms + DEFAULT_EXPIRATION_MS - 1)
-    assert not told(first.timestamp_ms + DEFAULT_EXPIRATION_MS)
+    assert reported(newest_ms) == [f"producer {first.producer_id} is missing"]
+    assert reported(first.timestamp_ms + DEFAULT_EXPIRATION_MS - 1)
+    assert not reported(first.timestamp_ms + DEFAULT_EXPIRATION_MS)
 
 
 def test_a_directory_that_is_being_deleted_goes_with_all_its_files(

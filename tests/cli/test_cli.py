@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import output, shared_options
+from eoctl.command_table import COMMANDS, GROUPS, wanted_command
 from eoctl.outcome import exit_status_of
 from eoctl.output import OutputFormat, Report, emit
-from eoctl.verbs import COMMANDS, GROUPS, wanted_command
 from storage.errors import CorruptError, RefusedError, UsageError
 from tests.kafka.broker import copy_log_dir
 

@@ -253,7 +253,7 @@ def test_a_silent_program_is_waited_for(
     eoctl: Eoctl, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who gave a program that does not know the answers sees more than a command that hangs."""
-    monkeypatch.setattr("eoctl.clients.programs.program.SILENCE_S", 0.01)
+    monkeypatch.setattr("eoctl.clients.user_programs.program.SILENCE_S", 0.01)
     echo = (
         "import time\n"
         "for line in sys.stdin:\n"

@@ -62,11 +62,11 @@ def test_what_a_commit_costs_is_told(killed: Path, eoctl: Callable[..., Outcome]
     assert not any("recover" in each for each in notes_of(eoctl(*call)))
     outcome = eoctl(*call, "--max-messages", 3, "--apply")
     assert len(offsets_of(outcome)) == 3
-    told = "\n".join(notes_of(outcome))
-    assert f"/{GROUPS_TOPIC}-" in told
-    assert "it is recovered first, as a broker would" in told
-    assert "eoctl undo" in told
-    assert "the log dir is without its clean-shutdown marker afterwards" in told
+    reported = "\n".join(notes_of(outcome))
+    assert f"/{GROUPS_TOPIC}-" in reported
+    assert "it is recovered first, as a broker would" in reported
+    assert "eoctl undo" in reported
+    assert "the log dir is without its clean-shutdown marker afterwards" in reported
 
 
 def test_where_its_offsets_were_is_not_here(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

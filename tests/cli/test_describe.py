@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-import recovery.look.describe
-from eoctl.face.columns import size_text
-from recovery.look.describe import PartitionDescription, SegmentSummary
+import recovery.inspect.describe
+from eoctl.console.columns import size_text
+from recovery.inspect.describe import PartitionDescription, SegmentSummary
 from tests.damage.planted import layout
 
 if TYPE_CHECKING:
@@ -110,18 +110,19 @@ def test_last_stable_offsets_are_those_told_to_a_client(
 ) -> None:
     outcome = eoctl("describe", golden("kafka-4.3.1") / "clean", "--output", "jsonl")
     found = by_name(rows_of(outcome))
-    told = {}
+    reported = {}
     for path in golden("kafka-4.3.1-clean.consumed").glob("**/*.read_committed.jsonl"):
         with path.open() as lines:
             header = json.loads(next(lines))
-        told[f"{header['topic']}-{header['partition']}"] = (
+        reported[f"{header['topic']}-{header['partition']}"] = (
             header["log_start_offset"],
             header["high_watermark"],
         )
-    assert len(told) == 15
+    assert len(reported) == 15
     assert {
-        name: (found[name]["log_start_offset"], found[name]["last_stable_offset"]) for name in told
-    } == told
+        name: (found[name]["log_start_offset"], found[name]["last_stable_offset"])
+        for name in reported
+    } == reported
 
 
 def test_figures_of_one_partition(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
@@ -218,7 +219,7 @@ def test_tables_give_the_same(
 ) -> None:
     for path in (golden("kafka-4.3.1") / state, golden("kafka-0.10.2-legacy")):
         plain = eoctl("describe", path, "--output", "jsonl", "--segments")
-        monkeypatch.setattr(recovery.look.describe, "BULK_BYTES", 0)
+        monkeypatch.setattr(recovery.inspect.describe, "BULK_BYTES", 0)
         assert eoctl("describe", path, "--output", "jsonl", "--segments") == plain
         monkeypatch.undo()
 

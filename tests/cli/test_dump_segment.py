@@ -16,8 +16,8 @@ import pytest
 
 from eoctl.dump.selection import log_context
 from storage.formats.record import Record
+from storage.kernels.kernel_choice import native_module
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.kernels.select import native_module
 from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
@@ -715,8 +715,8 @@ def test_follow_notices_a_truncation(copy: Path) -> None:
         try:
             seen = read_until(child, f"position: {second} ".encode())
             os.truncate(active, second)
-            told = f"truncated; going on from {second}".encode()
-            read_until(child, told, stream=child.stderr)
+            reported = f"truncated; going on from {second}".encode()
+            read_until(child, reported, stream=child.stderr)
             with active.open("ab") as log:
                 log.write(whole[second:][:12] + b"\0\0\0\7" + whole[second:][16:300])
             seen = read_until(child, b"partitionLeaderEpoch: 7 ")

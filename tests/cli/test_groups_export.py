@@ -129,9 +129,9 @@ def test_what_does_not_count_is_left_out(kafka: Path, eoctl: Cli) -> None:
     outcome = eoctl("groups", "export", kafka, "--group", "app", "-o", "jsonl")
     assert outcome.status == 0
     assert [each["partition"] for each in rows_of(outcome, "group_offset")] == [1]
-    told = " ".join(notes_of(outcome))
-    assert "1 offsets are pending" in told
-    assert "app: plain-1 at 1000000 is beyond-end of its log 0..221" in told
+    reported = " ".join(notes_of(outcome))
+    assert "1 offsets are pending" in reported
+    assert "app: plain-1 at 1000000 is beyond-end of its log 0..221" in reported
 
 
 def test_parts_that_are_not_here(kafka: Path, eoctl: Cli) -> None:

@@ -98,8 +98,8 @@ def test_partitions_that_were_not_copied(kafka: Path, copied: Path, eoctl: Cli) 
     outcome = eoctl("groups", "translate", kafka, "--copy", copied, "--group", "app", "-o", "jsonl")
     assert outcome.status == 5
     assert [each["offset"] for each in rows_of(outcome, "translated_offset")] == [3]
-    told = " ".join(notes_of(outcome))
-    assert "1 offset left out, of partitions that no session says are copied: plain-0" in told
+    reported = " ".join(notes_of(outcome))
+    assert "1 offset left out, of partitions that no session says are copied: plain-0" in reported
 
 
 def test_what_is_rounded_down_is_told(kafka: Path, copied: Path, eoctl: Cli) -> None:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import main
-from eoctl.declared import Panel
+from eoctl.command_table import COMMANDS, GROUPS, module_of
 from eoctl.help.command import SHARED_NOTE
 from eoctl.help.examples import EXAMPLES
-from eoctl.help.saved import PAGES, page_of, saved_help
-from eoctl.help.wrong_calls import COMMANDS_MEANT, OPTIONS_MEANT
-from eoctl.verbs import COMMANDS, GROUPS, module_of
+from eoctl.help.saved_pages import PAGES, page_of, saved_help
+from eoctl.help.usage_errors import COMMANDS_MEANT, OPTIONS_MEANT
+from eoctl.parameters import Panel
 from tests.help_options import made_of
 from tests.kafka.jars import missing_broker
 from tests.saved_help import help_of_typer
@@ -127,10 +127,10 @@ def test_one_notation_of_defaults(call: str, eoctl: Callable) -> None:
     """`[default: X]` at the end and nowhere else; a sentence for every option."""
     text = re.sub(r"\n {8,}", " ", eoctl(*call.split(), "-h").text).replace(SHARED_NOTE, "")
     for line in re.findall(r"^  -.*$", text, re.MULTILINE):
-        told = re.sub(r" \[default: [^\]]+(\])?\]?( \[required\])?$| \[required\]$", "", line)
-        assert "efault" not in told, line
-        assert not re.search(r"\[[^\]]*\]", told), line
-        assert told.endswith((".", "exit")), line
+        reported = re.sub(r" \[default: [^\]]+(\])?\]?( \[required\])?$| \[required\]$", "", line)
+        assert "efault" not in reported, line
+        assert not re.search(r"\[[^\]]*\]", reported), line
+        assert reported.endswith((".", "exit")), line
 
 
 WRONG = [

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from eoctl import shared_options
+from eoctl.command_table import COMMANDS
 from eoctl.help.command import default_of, written
 from eoctl.help.examples import EXAMPLES
-from eoctl.verbs import COMMANDS
 from tests.help_examples import MAN_DIR, block_of, with_examples
 from tests.help_options import calls_of, made_of, with_options
 

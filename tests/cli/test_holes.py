@@ -118,7 +118,7 @@ def test_a_hole_is_told_of_as_zeros_are(
     eoctl: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
-    told = []
+    reported = []
     long_bytes = OPENED_HOLE_BYTES if command.startswith(JUDGES) else HOLE_BYTES
     for name, hole_bytes in (("long", long_bytes), ("short", SHORT_BYTES)):
         log_dir = log_dir_with(golden("kafka-4.3.1") / "crash", tmp_path / name, shape, hole_bytes)
@@ -128,9 +128,9 @@ def test_a_hole_is_told_of_as_zeros_are(
         text = outcome.stdout + outcome.stderr
         text = text.replace(str(tmp_path / name).encode(), b"DIR")
         text = re.sub(rb"[\d.]+ [KMG]?i?B\b", b"SIZE", text)
-        told.append((outcome.status, re.sub(rb"\d{4,}", b"N", text)))
+        reported.append((outcome.status, re.sub(rb"\d{4,}", b"N", text)))
         shutil.rmtree(log_dir)
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 @pytest.mark.share(5)
@@ -170,8 +170,8 @@ def test_a_log_that_no_broker_opens_is_never_good(
         (finding,) = (each for each in rows if each.get("check_id") == "SEG-10")
         assert (finding["severity"], finding["broker_action"]) == ("error", "refuses to start")
     elif shape == "between":
-        told = outcome.stdout + outcome.stderr
-        assert b"lastOffset: 149" in told or b'"last_offset":149' in told.replace(b" ", b"")
+        reported = outcome.stdout + outcome.stderr
+        assert b"lastOffset: 149" in reported or b'"last_offset":149' in reported.replace(b" ", b"")
     else:
         assert str(size).encode() in outcome.stdout + outcome.stderr
 

@@ -101,8 +101,8 @@ def test_where_it_is_from_and_of_when(
     """The newest counts: broker 2's, whatever comes first."""
     found = eoctl(*call, "broker-3", "broker-1", "broker-2", *JSONL)
     notes = notes_of(found)
-    told = f"{SOURCE} 164, 2026-11-21 03:00:18.888 UTC, in broker-2/{METADATA}"
-    assert [each for each in notes if each.startswith("leader and ISR")] == [told]
+    reported = f"{SOURCE} 164, 2026-11-21 03:00:18.888 UTC, in broker-2/{METADATA}"
+    assert [each for each in notes if each.startswith("leader and ISR")] == [reported]
     transactions = "__transaction_state-0, __transaction_state-1"
     assert f"no leader, though a replica's broker runs: {transactions}" in notes
     assert "min.insync.replicas: default is Kafka's; server.properties is unknown" in notes
@@ -239,12 +239,12 @@ def test_damaged_metadata_are_said(diverged: Path, eoctl: Callable[..., Any], ve
     found = eoctl(verb, "broker-2/calm-0", *JSONL)
     assert found.status == 5
     assert row_of(found)["leader"] is not None
-    told = f"broker-2/{METADATA}: not all of it could be read: this may be an older state"
-    assert told in notes_of(found)
+    reported = f"broker-2/{METADATA}: not all of it could be read: this may be an older state"
+    assert reported in notes_of(found)
     assert rows_of(found, "finding") == []
     whole = eoctl(verb, "broker-2", *JSONL)  # there it is found
     assert whole.status == 1
-    assert told in notes_of(whole)
+    assert reported in notes_of(whole)
 
 
 def test_an_older_copy_that_is_whole_counts(diverged: Path, eoctl: Callable[..., Any]) -> None:
@@ -279,11 +279,11 @@ def test_what_may_have_been_newer_is_said(diverged: Path, eoctl: Callable[..., A
     """Of the newest log nothing is left, so that another one is chosen: that is not known for sure."""
     log = diverged / "broker-2" / METADATA / f"{0:020}.log"
     log.write_bytes(b"\xb9" * log.stat().st_size)
-    told = f"broker-2/{METADATA}: damaged towards its end: what it had may be newer"
+    reported = f"broker-2/{METADATA}: damaged towards its end: what it had may be newer"
     paths = ("broker-1/calm-0", "broker-2/calm-0")
     for call in (("describe",), ("check",), ("replicas", "compare")):
         found = eoctl(*call, *paths, *JSONL)
-        assert (found.status, notes_of(found).count(told)) == (5, 1)
+        assert (found.status, notes_of(found).count(reported)) == (5, 1)
 
 
 def test_a_log_that_is_being_written(diverged: Path, eoctl: Callable[..., Any]) -> None:

@@ -313,13 +313,13 @@ def test_prune_as_a_whole(journal: Path, kafka: Path, eoctl: Callable) -> None:
         "path": str(journal),
     }
     note = "nothing was removed: --apply removes it, and then nothing can be undone"
-    look = eoctl("journal", "prune", "kafka")
-    assert look.status == 0
-    assert look.text == table(
+    inspect = eoctl("journal", "prune", "kafka")
+    assert inspect.status == 0
+    assert inspect.text == table(
         "plan_id | status | kept_bytes | removed | path",
         f"{journal.name} | applied | {kept_bytes} | no | {journal}",
     )
-    assert look.errors == f"{note}\n"
+    assert inspect.errors == f"{note}\n"
     rows = eoctl("journal", "prune", "kafka", "--output", "jsonl")
     assert (rows_of(rows), notes_of(rows)) == ([row], [note])
     assert unpacked(eoctl("journal", "prune", "kafka", "--output", "msgpack")) == [row]
@@ -419,11 +419,11 @@ def test_what_cannot_be_pruned_keeps_no_other_one(
         assert eoctl(*call).status == 0
     oldest, middle, newest = sorted(Path("kafka.eoctl").absolute().iterdir())
     (middle / "precious").write_text("precious")
-    look = eoctl("journal", "prune", "kafka", "--output", "jsonl")
-    assert look.status == 0
-    assert [row["path"] for row in rows_of(look)] == [str(oldest), str(newest)]
+    inspect = eoctl("journal", "prune", "kafka", "--output", "jsonl")
+    assert inspect.status == 0
+    assert [row["path"] for row in rows_of(inspect)] == [str(oldest), str(newest)]
     stays = f"{middle}: stays: {middle}/precious: is nothing of a journal"
-    assert any(each.startswith(stays) for each in notes_of(look))
+    assert any(each.startswith(stays) for each in notes_of(inspect))
     unlink = FileSystem.unlink
 
     def refused(fs: FileSystem, path: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.look.locate import Location
+from recovery.inspect.locate import Location
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
 from tests.terminal import on_terminal
 

@@ -115,7 +115,9 @@ READERS = {
 }
 
 
-def told_wrongly(eoctl: Callable[..., Any], log_dir: Path, name: str, offsets: str) -> list[str]:
+def reported_wrongly(
+    eoctl: Callable[..., Any], log_dir: Path, name: str, offsets: str
+) -> list[str]:
     """Call all readers; returns those that do not tell of the offsets with their exit status."""
     wrong = []
     for reader, status in READERS.items():
@@ -124,8 +126,8 @@ def told_wrongly(eoctl: Callable[..., Any], log_dir: Path, name: str, offsets: s
             continue
         more = ["--to", log_dir.parent / "out"] if reader.startswith("export") else []
         outcome = eoctl(*reader.split(), path, *more)
-        is_told = offsets.encode() in outcome.stderr + outcome.stdout
-        if outcome.status != status or not is_told:
+        is_reported = offsets.encode() in outcome.stderr + outcome.stdout
+        if outcome.status != status or not is_reported:
             wrong.append(f"{reader}: {outcome.status}: {outcome.errors[-300:]}")
     return wrong
 
@@ -141,7 +143,7 @@ def test_each_reader_tells_what_is_missing(
 ) -> None:
     log_dir = kafka("clean", name, "idem-none-0")
     damage(log_dir)
-    wrong = told_wrongly(eoctl, log_dir, name, offsets)
+    wrong = reported_wrongly(eoctl, log_dir, name, offsets)
     if damage is log_start_beyond:  # of such a partition no producer state is made
         assert wrong.pop().startswith("txn list: 1: ")
     assert wrong == []
@@ -180,7 +182,7 @@ def test_after_a_crash_too(
     damage(log_dir)
     if name == "txn-1":
         offsets = "offsets 0 to 281 (282)"
-    assert told_wrongly(eoctl, log_dir, name, offsets) == []
+    assert reported_wrongly(eoctl, log_dir, name, offsets) == []
 
 
 @pytest.mark.parametrize("damage", [cut_batches, cut_bytes])

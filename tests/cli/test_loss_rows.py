@@ -94,8 +94,8 @@ def test_counts_are_those_of_the_other_readers(
         what = f"positions {row['start_pos']}" if row["start_pos"] is not None else row["reason"]
         assert what in described.errors
         if consumed is not None:
-            told = [each for each in messages_of(consumed) if "base_offset" in each]
-            places = [(each["base_offset"], each["last_offset"]) for each in told]
+            reported = [each for each in messages_of(consumed) if "base_offset" in each]
+            places = [(each["base_offset"], each["last_offset"]) for each in reported]
             assert (row["base_offset"], row["last_offset"]) in places
 
 

@@ -32,7 +32,7 @@ def level_of(done: Any) -> int:
 
 
 @pytest.fixture
-def parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Node 1 has offsets 10 and 11 of an epoch that was cut off there; node 2 begins at 13."""
     monkeypatch.chdir(tmp_path)
     node(tmp_path, 1, [(1, 0)], 30)
@@ -42,10 +42,10 @@ def parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("options", [(), ("--history",)])
 def test_an_older_copy_that_parted(
-    parted: Path, eoctl: Callable[..., Any], options: tuple[str, ...]
+    diverged: Path, eoctl: Callable[..., Any], options: tuple[str, ...]
 ) -> None:
     """The snapshot of the newest copy ends above what is read, and says nothing of it."""
-    both = (parted / "node-1", parted / "node-2")
+    both = (diverged / "node-1", diverged / "node-2")
     done = eoctl("metadata", *both, *options, "--at", 11, *JSONL)
     assert done.status == 0
     (note,) = (each for each in notes_of(done) if "may never have counted" in each)
@@ -77,8 +77,8 @@ def test_the_newest_is_damaged(
     assert f"{three[1]}/__cluster_metadata-0 counts: older, and whole" in notes
     assert any(each.startswith(f"{three[0] / LOG}: position") for each in notes)
     assert not rows_of(done, "unread")
-    told = rows_of(done, "feature_change") if options else rows_of(done, "cluster")
-    assert (told[-1]["after"] if options else told[0]["path"]) == (
+    reported = rows_of(done, "feature_change") if options else rows_of(done, "cluster")
+    assert (reported[-1]["after"] if options else reported[0]["path"]) == (
         37 if options else f"{three[1]}/__cluster_metadata-0"
     )
     advice = eoctl("start-order", *three, *JSONL)

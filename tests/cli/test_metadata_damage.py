@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> Path:
     return path
 
 
-def told(done: Any) -> str:
+def reported(done: Any) -> str:
     return "\n".join(notes_of(done))
 
 
@@ -47,11 +47,11 @@ def test_the_last_batch_is_cut_short(
     (directory / LOG).write_bytes((directory / LOG).read_bytes()[:-30])
     done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status == 0
-    assert "ends in a truncated batch" in told(done)
+    assert "ends in a truncated batch" in reported(done)
     (directory / LOG).write_bytes((directory / LOG).read_bytes() + bytes(4096))
     done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status in (0, 5)
-    assert "truncated" in told(done) or done.status == 5
+    assert "truncated" in reported(done) or done.status == 5
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -62,7 +62,7 @@ def test_the_first_segment_is_missing(
     write_log(path, BATCHES[1:], base_offset=2)
     done = eoctl("metadata", path, *options, *JSONL)
     assert done.status == 5
-    assert "offsets from 0 are missing in the log" in told(done)
+    assert "offsets from 0 are missing in the log" in reported(done)
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -75,8 +75,8 @@ def test_a_snapshot_that_is_not_whole_alone(
     (path / f"{10:020d}-{1:010d}.checkpoint").write_bytes(data)
     done = eoctl("metadata", path, *options, *JSONL)
     assert done.status == 5
-    assert "not a whole snapshot" in told(done)
-    assert "no record is in it" in told(done)
+    assert "not a whole snapshot" in reported(done)
+    assert "no record is in it" in reported(done)
 
 
 def test_a_snapshot_ahead_of_the_log(directory: Path, eoctl: Callable[..., Any]) -> None:
@@ -103,7 +103,7 @@ def test_records_of_a_newer_release(
         file.write(data)
     done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status == 5
-    assert "2 records were not understood" in told(done)
+    assert "2 records were not understood" in reported(done)
     if options:
         assert [each["offset"] for each in rows_of(done, "unread")] == [END_OFFSET, END_OFFSET + 1]
         assert rows_of(done, "partition_change")[-1]["offset"] == END_OFFSET + 2
@@ -122,7 +122,7 @@ def test_a_time_beyond_the_end(
 ) -> None:
     done = eoctl("metadata", directory, *options, "--at", "2999-01-01T00:00:00Z", *JSONL)
     assert done.status == 0
-    assert "the last record before it is of 1970-01-01 00:00:00.021 UTC" in told(done)
+    assert "the last record before it is of 1970-01-01 00:00:00.021 UTC" in reported(done)
 
 
 def test_hostile_names(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
@@ -154,8 +154,8 @@ def test_a_controller_that_runs(
     with held(log_dir):
         done = eoctl("metadata", log_dir, *options, *JSONL)
     assert done.status == 0
-    assert "it may have gone on since" in told(done)
-    assert "gone on" not in told(eoctl("metadata", log_dir, *options, *JSONL))
+    assert "it may have gone on since" in reported(done)
+    assert "gone on" not in reported(eoctl("metadata", log_dir, *options, *JSONL))
 
 
 def test_a_segment_that_cannot_be_opened(

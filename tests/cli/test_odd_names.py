@@ -70,10 +70,10 @@ def test_nothing_reaches_a_terminal_as_it_is(
     monkeypatch.chdir(odd.parent)
     done = eoctl(*call, "--output", "table", "--color", "never", "--", odd.name)
     assert done.status in {0, 1, 2}
-    told = done.text + done.errors
-    assert all(each.isprintable() for each in told.split("\n")), ascii(told)
+    reported = done.text + done.errors
+    assert all(each.isprintable() for each in reported.split("\n")), ascii(reported)
     if odd.name == ODD["lines"]:
-        assert "lines:" not in [each.partition(" ")[0] for each in told.split("\n")]
+        assert "lines:" not in [each.partition(" ")[0] for each in reported.split("\n")]
 
 
 @pytest.mark.share(1)
@@ -91,20 +91,20 @@ def test_the_next_call_can_be_pasted(odd: Path) -> None:
 
 def test_machines_are_told_names_as_they_are(killed: Path, eoctl: Callable[..., Outcome]) -> None:
     odd = killed.rename(killed.parent / "\x9b31m\u202e")
-    told = json.loads(eoctl("undo", odd, "--output", "jsonl").errors)
-    assert told["message"].startswith(str(odd))
+    reported = json.loads(eoctl("undo", odd, "--output", "jsonl").errors)
+    assert reported["message"].startswith(str(odd))
 
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize("words", [["describe"], ["dump-segment"], ["txn", "list"]])
 def test_commands_that_read_no_uris_say_so(words: list[str]) -> None:
-    for path, is_told in (("s3a://bucket/logs", True), ("nothing/here", False)):
+    for path, is_reported in (("s3a://bucket/logs", True), ("nothing/here", False)):
         done = subprocess.run(
             [sys.executable, "-m", "eoctl", *words, path],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         assert done.returncode == 3
-        assert ("this command reads no URIs; export, spark-audit" in done.stderr) is is_told
+        assert ("this command reads no URIs; export, spark-audit" in done.stderr) is is_reported
 
 
 @pytest.fixture

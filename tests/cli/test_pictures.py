@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.commands.reporting.calls import ReportRequest
-from eoctl.commands.reporting.gather import gather
-from eoctl.face.style import Color, Look
-from eoctl.report.offsets_picture import draw_offsets
+from eoctl.commands.reporting.report_options import ReportRequest
+from eoctl.commands.reporting.report_rows import gather
+from eoctl.console.style import Color, Inspection
+from eoctl.report.offsets_chart import draw_offsets
 from eoctl.report.terminal import UNICODE, Canvas, Scale
-from eoctl.report.transactions_picture import draw_transactions
+from eoctl.report.transactions_chart import draw_transactions
 from tests.changes import rows_of
 from tests.kafka.broker import copy_log_dir
 
@@ -59,7 +59,9 @@ def words_of(block: str) -> list[str]:
 
 def drawn(draw: Callable[..., None], model: Model, *rest: Any, **options: Any) -> str:
     has_unicode, width = options.pop("has_unicode", True), options.pop("width", 80)
-    canvas = Canvas(width, has_unicode=has_unicode, look=Look(color=Color.NEVER, is_utc=True))
+    canvas = Canvas(
+        width, has_unicode=has_unicode, inspect=Inspection(color=Color.NEVER, is_utc=True)
+    )
     draw(canvas, model, *rest, **options)
     return canvas.text()
 
@@ -135,8 +137,8 @@ def test_transactions_are_those_of_txn_list(state: Path, eoctl: Callable[..., Ou
     rest = re.search(r"^and .* not drawn,.*(?:\n.*)?", few, re.MULTILINE)
     for letter, word in SUMS.items():
         more = re.search(rf"([\d,]+) {word}", rest[0]) if rest else None
-        told = sums[letter] + (int(more[1].replace(",", "")) if more else 0)
-        assert told == sum(n for key, n in expected.items() if key[2] == letter)
+        reported = sums[letter] + (int(more[1].replace(",", "")) if more else 0)
+        assert reported == sum(n for key, n in expected.items() if key[2] == letter)
 
 
 def test_of_many_partitions_the_worst_are_drawn_and_the_rest_is_summed_up(
@@ -175,8 +177,8 @@ def test_what_is_wrong_is_told_with_its_rule_and_stands_at_its_place(
     scale = Scale(0, 179, 78)
     marked = {place for place, each in enumerate(lines[3][2:]) if each == "!"}
     assert marked == {*scale.covered(bad["base_offset"], bad["last_offset"])}
-    told = next(line for line in lines if line.startswith(f"  ! {bad['check_id']}"))
-    assert f"offset {bad['base_offset']}, position {bad['start_pos']} of {LOG}" in told
+    reported = next(line for line in lines if line.startswith(f"  ! {bad['check_id']}"))
+    assert f"offset {bad['base_offset']}, position {bad['start_pos']} of {LOG}" in reported
     # What was lost is blank among what was written.
     assert " " in lines[1][2:]
 
@@ -256,14 +258,14 @@ def test_hostile_names_move_nothing(model: Model, text: str, has_unicode: bool) 
         if isinstance(rows, tuple) and rows and hasattr(rows[0], "_fields")
     }
     odd = model._replace(**changed)
-    for told in (
+    for reported in (
         drawn(draw_offsets, odd, 40, has_unicode=has_unicode),
         drawn(draw_transactions, odd, 40, is_all=True, has_unicode=has_unicode),
     ):
-        assert told.replace("\n", "").isprintable()
-        assert "\u05d0" not in told
-        assert has_unicode or told.isascii()
-        bars = [each for each in told.splitlines() if re.match(r"  \d+ .*[cao]$", each)]
+        assert reported.replace("\n", "").isprintable()
+        assert "\u05d0" not in reported
+        assert has_unicode or reported.isascii()
+        bars = [each for each in reported.splitlines() if re.match(r"  \d+ .*[cao]$", each)]
         plain = drawn(draw_transactions, model, 40, is_all=True, has_unicode=has_unicode)
         counted = [each for each in plain.splitlines() if re.match(r"  \d+ .*[cao]$", each)]
         assert len(bars) in {0, len(counted)}
@@ -338,7 +340,7 @@ def test_a_picture_takes_one_pass(
     crash: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies around, or is read once more for a page, is not asked for."""
-    import eoctl.commands.reporting.gather as gathering
+    import eoctl.commands.reporting.report_rows as gathering
 
     def asked(*_: Any) -> None:
         raise AssertionError

@@ -16,18 +16,18 @@ import pytest
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from eoctl import app, plain_calls
-from eoctl.declared import NEEDED, parameters_of, with_parameters
+from eoctl import app, fast_parser
+from eoctl.command_table import COMMANDS
 from eoctl.help.examples import EXAMPLES
+from eoctl.parameters import NEEDED, parameters_of, with_parameters
 from eoctl.shared_options import SHARED, with_shared
-from eoctl.verbs import COMMANDS
 from tests.help_options import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from eoctl.declared import Parameter
+    from eoctl.parameters import Parameter
 
 CALLS = [words for command in COMMANDS for words in calls_of(command)]
 WORDS = ["x", "a b", "-", "--", "--zzz", "-z", "", "/var/log/t-0", "--help", "compare", "5", "-5"]
@@ -59,11 +59,11 @@ class Judges:
     def __init__(self, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.words = words
         self._given: dict[str, Any] | None = None
-        for module in (app, plain_calls):
+        for module in (app, fast_parser):
             monkeypatch.setattr(module, "with_kernel", self._recorded)
         self._typer: Any = get_command(app.build_app([*words]))
         monkeypatch.setattr(app, "exit_status_of", lambda call: call() or 0)
-        called = plain_calls.called(words)
+        called = fast_parser.called(words)
         assert called is not None
         self.parameters = parameters_of(with_shared(called[0]))
         self.needed = [word for each in self.parameters if each.default is NEEDED
@@ -88,7 +88,7 @@ class Judges:
     def plainly(self, more: list[str]) -> dict[str, Any] | None:
         """Return the same, without Typer."""
         self._given = None
-        command = plain_calls.plain_command([*self.words, *more])
+        command = fast_parser.plain_command([*self.words, *more])
         return None if command is None else (command(), self._given)[1]
 
     def differ(self, more: list[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.look.census import heap_bytes, is_live, read_producers
+from recovery.inspect.census import heap_bytes, is_live, read_producers
 from recovery.replay.snapshots import Clock
 from storage.formats.producer_snapshot import parse_snapshot
 from tests.changes import in_80_columns, notes_of, rows_of, table, unpacked

@@ -145,7 +145,7 @@ run()
 
 
 @pytest.mark.parametrize(
-    ("call", "is_told"),
+    ("call", "is_reported"),
     [
         (("check", "kafka", "--now", "0"), True),
         (("describe", "kafka/plain-0"), False),  # small
@@ -154,17 +154,17 @@ run()
 )
 @pytest.mark.parametrize("demanded", ["", "numpy"])
 def test_a_large_read_says_once_that_the_native_kernel_is_missing(
-    call: tuple[str, ...], *, is_told: bool, demanded: str, kafka: Path, tmp_path: Path
+    call: tuple[str, ...], *, is_reported: bool, demanded: str, kafka: Path, tmp_path: Path
 ) -> None:
     program = (sys.executable, "-c", WITHOUT_KERNEL)
     environment = {"EOCTL_KERNEL": demanded}
     shown = on_terminal(*call, cwd=tmp_path, width=200, environment=environment, program=program)
-    told = COLORS.sub("", shown.raw).count("the native kernel is not installed")
-    assert told == (is_told and not demanded), shown.raw
-    assert shown.raw.count("--force-reinstall") == told
+    reported = COLORS.sub("", shown.raw).count("the native kernel is not installed")
+    assert reported == (is_reported and not demanded), shown.raw
+    assert shown.raw.count("--force-reinstall") == reported
 
 
-class Told:
+class Reported:
     """Keeps what a watcher is told."""
 
     def __init__(self) -> None:
@@ -179,21 +179,21 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Any:
-    watcher = Told()
+def reported() -> Any:
+    watcher = Reported()
     positioned_file.watch(watcher)
     yield watcher
     positioned_file.watch(None)
 
 
-def test_what_is_read_again_at_once_counts_once(told: Told, kafka: Path) -> None:
+def test_what_is_read_again_at_once_counts_once(reported: Reported, kafka: Path) -> None:
     size = (kafka / "txn-0" / LOG).stat().st_size
     with PositionedFile(kafka / "txn-0" / LOG) as file:
         for _ in range(2):
             file.read_at(0, size)
     with PositionedFile(kafka / "txn-0" / "00000000000000000000.index") as file:
         file.read_at(0, 100)
-    assert told.count.count_bytes == size
+    assert reported.count.count_bytes == size
 
 
 def read_log(path: str) -> int:
@@ -201,14 +201,14 @@ def read_log(path: str) -> int:
         return sum(len(file.read_at(0, file.file_bytes).data) for _ in range(2))
 
 
-def test_what_other_processes_read_is_told(told: Told, kafka: Path) -> None:
+def test_what_other_processes_read_is_told(reported: Reported, kafka: Path) -> None:
     paths = [str(kafka / name / LOG) for name in ("txn-0", "txn-1", "plain-0", "plain-1")]
     sizes = {path: Path(path).stat().st_size for path in paths}
     results = dict(map_unordered(read_log, paths, 2))
     assert [results[number] for number in range(4)] == [2 * sizes[path] for path in paths]
-    assert sum(count for _, count in told.elsewhere) == sum(sizes.values())
-    assert {path for path, _ in told.elsewhere} == {*paths}
-    assert told.count.count_bytes == 0
+    assert sum(count for _, count in reported.elsewhere) == sum(sizes.values())
+    assert {path for path, _ in reported.elsewhere} == {*paths}
+    assert reported.count.count_bytes == 0
 
 
 def test_the_next_row_makes_room(capfd: pytest.CaptureFixture[str]) -> None:

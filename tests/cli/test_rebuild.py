@@ -243,9 +243,9 @@ def test_a_damaged_log_is_not_papered_over(crash: Path, eoctl: Callable) -> None
     data[5000] ^= 1
     path.write_bytes(data)
     before = tree(crash)
-    look = eoctl("rebuild", "txn-0")
-    assert look.status == 1
-    assert "recovery would truncate" in look.errors
+    inspect = eoctl("rebuild", "txn-0")
+    assert inspect.status == 1
+    assert "recovery would truncate" in inspect.errors
     refused = eoctl("rebuild", "--apply", "txn-0")
     assert refused.status == 4
     after = tree(crash)

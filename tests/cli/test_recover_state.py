@@ -106,10 +106,10 @@ def test_a_damaged_log_is_told_and_not_papered_over(
     data = bytearray(path.read_bytes())
     data[5000] ^= 1
     path.write_bytes(data)
-    look = eoctl("recover-state", *options, directory)
-    assert look.status == 1
-    assert f"{path}: position " in look.errors
-    assert "no batch behind it in this file is part of the state" in look.errors
+    inspect = eoctl("recover-state", *options, directory)
+    assert inspect.status == 1
+    assert f"{path}: position " in inspect.errors
+    assert "no batch behind it in this file is part of the state" in inspect.errors
     assert eoctl("recover-state", *options, "--apply", directory).status == 4
     assert not list(directory.glob("*.snapshot"))
 
@@ -119,9 +119,9 @@ def test_a_torn_tail_is_told(copies: Path, eoctl: Callable) -> None:
     directory = copies / "clean" / "txn-0"
     path = directory / "00000000000000000000.log"
     path.write_bytes(path.read_bytes()[:-7])
-    look = eoctl("recover-state", directory)
-    assert look.status == 1
-    assert "torn tail" in look.errors
+    inspect = eoctl("recover-state", directory)
+    assert inspect.status == 1
+    assert "torn tail" in inspect.errors
     assert eoctl("recover-state", "--apply", directory).status == 1
     assert (directory / f"{318:020d}.snapshot").exists()
 

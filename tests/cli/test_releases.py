@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.checks.grounds.broker_version import FEATURES, LINES, METADATA_VERSION
+from recovery.checks.context.broker_version import FEATURES, LINES, METADATA_VERSION
 from storage.formats import cluster_metadata as records
 from tests.changes import rows_of
 from tests.metadata_logs import batch, level
@@ -44,7 +44,7 @@ STARTS: dict[str, tuple[list[str], dict[str, str]]] = {
 }
 
 
-def told(eoctl: Cli, *arguments: object) -> tuple[dict[str, dict[str, Any]], Outcome]:
+def reported(eoctl: Cli, *arguments: object) -> tuple[dict[str, dict[str, Any]], Outcome]:
     outcome = eoctl("releases", *arguments, "--output", "jsonl")
     return {row["release"]: row for row in rows_of(outcome, "release")}, outcome
 
@@ -53,7 +53,7 @@ def told(eoctl: Cli, *arguments: object) -> tuple[dict[str, dict[str, Any]], Out
 def test_real_directories(place: str, golden: Golden, eoctl: Cli) -> None:
     """As brokers of 3.3 to 4.4 did, in `tests/broker/test_releases.py`."""
     archive, *names = place.split()
-    rows, outcome = told(eoctl, *(golden(archive) / each for each in names))
+    rows, outcome = reported(eoctl, *(golden(archive) / each for each in names))
     starts, reasons = STARTS[place]
     assert [each for each in ALL if rows[each]["starts"] == "yes"] == starts
     assert [*rows] == ALL
@@ -92,7 +92,7 @@ def test_check_names_the_command(golden: Golden, eoctl: Cli) -> None:
 
 
 def test_without_the_metadata_nothing_is_sure(golden: Golden, eoctl: Cli) -> None:
-    rows, outcome = told(eoctl, golden("kafka-4.3.1-two-dirs") / "two")
+    rows, outcome = reported(eoctl, golden("kafka-4.3.1-two-dirs") / "two")
     assert {each["starts"] for each in rows.values()} == {"unknown", "no"}  # two.meta has an id
     assert outcome.status == 5
     assert (
@@ -136,7 +136,7 @@ def test_who_keeps_the_next_level_from_being_set(
         registered(records.REGISTER_BROKER, 6, 33), registered(records.REGISTER_CONTROLLER, 9, 30),
         golden=golden,
     )  # fmt: skip
-    _, outcome = told(eoctl, log_dir)
+    _, outcome = reported(eoctl, log_dir)
     rows = rows_of(outcome, "obstacle")
     # Who votes is not known there: nobody is taken for a ghost.
     assert [(row["role"], row["node_id"], row["level"], row["knows"]) for row in rows] == [
@@ -162,7 +162,7 @@ def test_what_a_downgrade_needs(
 ) -> None:
     """29 came without other records, 30 with some."""
     log_dir = node(tmp_path, *(level("metadata.version", each) for each in levels), golden=golden)
-    _, outcome = told(eoctl, log_dir)
+    _, outcome = reported(eoctl, log_dir)
     (row,) = [row for row in rows_of(outcome, "lowering") if row["release"] == release]
     assert (row["feature"], row["level"]) == ("metadata.version", levels[-1])
     assert (row["is_possible"], row["offset"]) == (is_possible, offset)
@@ -186,7 +186,7 @@ def test_what_older_releases_drop(tmp_path: Path, golden: Golden, eoctl: Cli) ->
         for each in (golden("kafka-4.4.0") / state).glob("__[cst][oh r]*"):
             if "metadata" not in each.name:
                 shutil.copytree(each, log_dir / each.name)
-    rows, outcome = told(eoctl, log_dir)
+    rows, outcome = reported(eoctl, log_dir)
     details = [row for row in rows_of(outcome, "detail") if row["does"] == "drops"]
     by_release = {
         each: " | ".join(row["what"] for row in details if row["release"] == each) for each in ALL
@@ -207,7 +207,7 @@ def test_what_older_releases_drop(tmp_path: Path, golden: Golden, eoctl: Cli) ->
 def test_a_log_that_has_not_begun(tmp_path: Path, eoctl: Cli) -> None:
     """Brokers of 3.3, 3.4, 3.5 and 4.3 started there, and had no topic; the others ended."""
     assert eoctl("init", tmp_path / "k", "--topic", "t", "--apply").status == 0
-    rows, _ = told(eoctl, tmp_path / "k")
+    rows, _ = reported(eoctl, tmp_path / "k")
     starts = [each for each in ALL if rows[each]["starts"] == "yes"]
     assert starts == [*ALL[: ALL.index("3.6")], "4.3", "4.4"]
     assert all("all topics in it" in rows[each]["drops"] for each in starts[:-1])

@@ -643,8 +643,8 @@ def test_a_checkpoint_that_does_not_parse(
     done = eoctl("repair", log_dir, "--strategy", "salvage", "--apply", *JSONL)
     assert done.status == 0, done.errors
     assert name in [row["file"] for row in rows_of(done, "step")]
-    (told,) = [each for each in notes_of(done) if "no broker could use it" in each]
-    assert "0 lines stay, 1 are lost" in told
+    (reported,) = [each for each in notes_of(done) if "no broker could use it" in each]
+    assert "0 lines stay, 1 are lost" in reported
     assert (log_dir / name).read_text().startswith("0\n")
     found = eoctl("check", log_dir, "--now", SOON, *JSONL)
     assert found.status == 0, found.text

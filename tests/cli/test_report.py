@@ -253,9 +253,9 @@ def test_groups_and_copies_are_those_of_the_commands(
     assert sorted(map(str, ours)) == sorted(map(str, theirs))
     assert any(each["is_unclean"] for each in rows_of(done, "change"))
     # Each directory by itself is in order: that they part is told all the same.
-    told = [each["text"] for each in rows_of(done, "verdict")]
-    assert any("div-0: broker 1 and broker 2 diverge at offset 36" in each for each in told)
-    assert any("div-0: " in each and "unclean election" in each for each in told)
+    reported = [each["text"] for each in rows_of(done, "verdict")]
+    assert any("div-0: broker 1 and broker 2 diverge at offset 36" in each for each in reported)
+    assert any("div-0: " in each and "unclean election" in each for each in reported)
 
 
 @pytest.mark.exhaustive
@@ -268,13 +268,13 @@ def test_where_copies_fork_is_drawn(
     eoctl("report", *dirs, "--now", "dir", "--to", to)
     compared = rows_of(eoctl("replicas", "compare", *dirs, *JSONL), "comparison")
     figures = re.findall(r'<figure class="forks">.*?</figure>', to.read_text(), re.DOTALL)
-    parted = {
+    diverged = {
         f"{Path(each['one']).name}: copies diverge at offset {each['divergence_offset']}"
         for each in compared
         if each["likeness"] == "diverged"
     }
-    told = [re.search("<bdi>([^;]*);", each) for each in figures]
-    assert parted <= {each[1] for each in told if each}
+    reported = [re.search("<bdi>([^;]*);", each) for each in figures]
+    assert diverged <= {each[1] for each in reported if each}
     differing = {Path(e["one"]).name for e in compared if e["likeness"] != "equal"}
     assert len(figures) == len(differing)
     (drawn,) = (each for each in figures if "div-0: copies diverge at offset 36" in each)
@@ -515,9 +515,9 @@ def torn_twice(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """As a report has them, and as the command has them."""
     options = ("--output", "jsonl", "--now", now)
-    told, listed = eoctl("report", *paths, *options), eoctl("txn", "torn", *paths, *options)
-    assert {told.status, listed.status} <= {0, 1}, told.errors + listed.errors
-    return rows_of(told, "torn_transaction"), rows_of(listed, "torn_transaction")
+    reported, listed = eoctl("report", *paths, *options), eoctl("txn", "torn", *paths, *options)
+    assert {reported.status, listed.status} <= {0, 1}, reported.errors + listed.errors
+    return rows_of(reported, "torn_transaction"), rows_of(listed, "torn_transaction")
 
 
 @pytest.mark.share(1)
@@ -525,8 +525,8 @@ def torn_twice(
 def test_torn_transactions_are_those_of_txn_torn(
     state: Path, eoctl: Callable[..., Outcome]
 ) -> None:
-    told, listed = torn_twice(eoctl, state)
-    assert counted(told, TORN) == counted(listed, TORN)
+    reported, listed = torn_twice(eoctl, state)
+    assert counted(reported, TORN) == counted(listed, TORN)
 
 
 @pytest.mark.exhaustive
@@ -545,11 +545,11 @@ def test_each_kind_of_torn_transaction_is_told(
     write_segments(killed / "c-0", [Batch(40, 0, 0, 2, "txn")])
     late = [Batch(5, 0, 0, 1, "txn"), Batch(5, 1, 0, 1, "abort"), Batch(5, 0, 1, 1, "txn")]
     write_segments(killed / "late-0", late)
-    told, listed = torn_twice(eoctl, killed)
-    assert counted(told, TORN) == counted(listed, TORN)
+    reported, listed = torn_twice(eoctl, killed)
+    assert counted(reported, TORN) == counted(listed, TORN)
     kinds = {"outcome-differs", "marker-missing", "data-after-marker", "prepare-not-completed"}
-    assert {each["why"] for each in told} >= kinds
-    assert all(each["path"] for each in told)
+    assert {each["why"] for each in reported} >= kinds
+    assert all(each["path"] for each in reported)
     # At the top, with a call that shows it; and with pseudonyms in the lists of partitions too.
     to = tmp_path / "r.html"
     eoctl("report", killed, "--now", "dir", "--to", to)
@@ -566,9 +566,9 @@ def test_markers_of_older_coordinators_are_told(
 ) -> None:
     log = write_segments(killed / "old-0", [Batch(5, 0, 0, 1, "txn")]) / f"{0:020d}.log"
     log.write_bytes(log.read_bytes() + commit_marker(1, 5, 7) + commit_marker(2, 5, 6))
-    told, listed = torn_twice(eoctl, killed)
-    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
-    (older,) = (each for each in told if each["why"] == "older-coordinator-epoch")
+    reported, listed = torn_twice(eoctl, killed)
+    assert counted(reported, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+    (older,) = (each for each in reported if each["why"] == "older-coordinator-epoch")
     assert (older["topic"], older["offset"]) == ("old", 2)
     assert older["detail"] == "coordinator epoch 6 behind one of 7"
     to = tmp_path / "r.html"
@@ -586,9 +586,9 @@ def test_a_marker_without_data_that_raises_the_epoch(
     more = [Batch(7, 1, 0, 2, "txn"), Batch(7, 2, 0, 1, "commit")]
     write_segments(tmp_path / "kafka" / "a-0", [*begin, *more])
     write_segments(tmp_path / "kafka" / "b-0", [*begin, Batch(7, 2, 0, 1, "abort"), *late])
-    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
-    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
-    assert ("data-after-marker" in {each["why"] for each in told}) == bool(late)
+    reported, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(reported, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+    assert ("data-after-marker" in {each["why"] for each in reported}) == bool(late)
 
 
 @pytest.mark.parametrize("log_start", range(7))
@@ -602,9 +602,9 @@ def test_torn_transactions_of_before_the_log_start(
         write_segments(tmp_path / "kafka" / name, [*begin, *more])
     checkpoint = tmp_path / "kafka" / "log-start-offset-checkpoint"
     checkpoint.write_text(f"0\n1\nb 0 {log_start}\n")
-    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
-    assert counted(told, TORN) == counted(listed, TORN)
-    assert [each["why"] for each in told] == ["outcome-differs"]
+    reported, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(reported, TORN) == counted(listed, TORN)
+    assert [each["why"] for each in reported] == ["outcome-differs"]
 
 
 def ended_at_random(rng: random.Random) -> list[Batch]:
@@ -625,8 +625,8 @@ def test_torn_transactions_of_random_partitions(
     rng = random.Random(f"{os.environ['EOCTL_SEED']} {seed}")
     for name in ("a-0", "b-0", "c-0")[: rng.randint(2, 3)]:
         write_segments(tmp_path / "kafka" / name, ended_at_random(rng))
-    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
-    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+    reported, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(reported, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
 
 
 @pytest.fixture
@@ -650,9 +650,9 @@ def test_partitions_that_were_aborted_alike_are_not_read_again(
     for name in ("a-0", "b-0"):
         write_segments(tmp_path / "kafka" / name, batches)
     options = ("--output", "jsonl", "--now", "1795229940000")
-    told = eoctl("report", tmp_path / "kafka", *options)
-    assert told.status in {0, 1}, told.errors
-    assert rows_of(told, "torn_transaction") == []
+    reported = eoctl("report", tmp_path / "kafka", *options)
+    assert reported.status in {0, 1}, reported.errors
+    assert rows_of(reported, "torn_transaction") == []
 
 
 @pytest.mark.usefixtures("no_second_reading")
@@ -730,8 +730,8 @@ def state_of(**changed: Any) -> TransactionState:
     ],
 )
 def test_what_is_an_event(before: dict[str, Any], after: dict[str, Any], event: str) -> None:
-    from eoctl.commands.reporting.around import StatesSeen
-    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.cluster_data import StatesSeen
+    from eoctl.commands.reporting.report_options import ReportRequest
     from recovery.cluster.coordinator_log import IdRecord
 
     seen = StatesSeen()

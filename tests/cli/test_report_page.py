@@ -383,8 +383,8 @@ def test_hostile_names_do_nothing(
     browser: Any, eoctl: Callable[..., Outcome], crash: Path, tmp_path: Path
 ) -> None:
     """Topics of a broker are tame; directories, ids and titles need not be."""
-    from eoctl.commands.reporting.calls import ReportRequest
-    from eoctl.commands.reporting.gather import gather
+    from eoctl.commands.reporting.report_options import ReportRequest
+    from eoctl.commands.reporting.report_rows import gather
     from eoctl.report.page import page_of
 
     model = gather(ReportRequest([str(crash)], now="dir", topics=("txn",)))
@@ -513,14 +513,14 @@ def test_a_coordinators_lane_has_what_it_was_not_asked_for(
 ) -> None:
     """Fencing and times out beside the states; a producer's state until it expires."""
     watched = Watched(browser, page_of(crash))
-    looks = watched.ask(
+    inspections = watched.ask(
         """Object.fromEntries(eoctlReport.lanes.filter((e) => e.kind === "id" || e.kind === "producer")
         .map((e) => [e.title, Array.from(e.marks.look, (each) => eoctlReport.looks[each].name)]))"""
     )
-    assert looks["fenced"].count("event") == 2
-    assert looks["open-1"].count("deadline") == 1
-    assert "deadline" not in looks["fenced"]
-    assert "kept" in looks["producer 40"]
+    assert inspections["fenced"].count("event") == 2
+    assert inspections["open-1"].count("deadline") == 1
+    assert "deadline" not in inspections["fenced"]
+    assert "kept" in inspections["producer 40"]
     lane = watched.lane("fenced", "id")
     lane.scroll_into_view_if_needed()
     place = watched.ask(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.face.columns import UNKNOWN
+from eoctl.console.columns import UNKNOWN
 from storage.files import fsio
 from tests.bad_disk import give_up_to
 from tests.changes import held, rows_of

@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from eoctl.clients.text.schemas import schemas_for
+from eoctl.clients.record_formats.schemas import schemas_for
 from recovery.records.read_options import UndecodableError
 from tests.doubled_logs import Said, Sent, write_log
 

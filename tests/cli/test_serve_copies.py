@@ -33,16 +33,16 @@ def brokers(request: pytest.FixtureRequest, golden: Callable[[str], Path]) -> li
 
 
 class Known(NamedTuple):
-    """What `replicas compare` says of a partition; `parting_offset` None: its copies agree."""
+    """What `replicas compare` says of a partition; `divergence_offset` None: its copies agree."""
 
     ends: dict[Path, int]
     high_watermarks: dict[Path, int]
-    parting_offset: int | None
+    divergence_offset: int | None
 
     def end_offset(self, copy: Path) -> int:
         """Where it ends if that copy is served: what lies above the parting is not."""
         end = self.ends[copy]
-        return end if self.parting_offset is None else min(end, self.parting_offset)
+        return end if self.divergence_offset is None else min(end, self.divergence_offset)
 
 
 def compared(eoctl: Eoctl, brokers: list[Path]) -> dict[Place, Known]:
@@ -57,10 +57,10 @@ def compared(eoctl: Eoctl, brokers: list[Path]) -> dict[Place, Known]:
         if row["likeness"] == "diverged":
             assert row["divergence_offset"] == row["epochs_end_offset"]
             place = place_of(Path(row["one"]))
-            before = found[place].parting_offset
+            before = found[place].divergence_offset
             offset = row["divergence_offset"]
             offset = offset if before is None else min(before, offset)
-            found[place] = found[place]._replace(parting_offset=offset)
+            found[place] = found[place]._replace(divergence_offset=offset)
     assert found
     return found
 
@@ -76,7 +76,7 @@ def served(eoctl: Eoctl, brokers: list[Path], *options: object) -> tuple[Outcome
     return done, {(each["topic"], each["partition"]): each for each in rows}
 
 
-def told(errors: str) -> set[Place]:
+def reported(errors: str) -> set[Place]:
     """The partitions of which it is said that copies part."""
     lines = [each for each in errors.splitlines() if " diverge at offset " in each]
     paths = [each.partition(" and ")[0].rpartition('"')[2] for each in lines]
@@ -91,10 +91,10 @@ def test_the_end_is_the_one_that_all_copies_agree_on(eoctl: Eoctl, brokers: list
         path = Path(row["path"])
         assert row["end_offset"] == known[place].end_offset(path)
         assert row["high_watermark"] == known[place].high_watermarks[path]
-    parted = {place for place, each in known.items() if each.parting_offset is not None}
-    assert told(done.errors) == parted
+    diverged = {place for place, each in known.items() if each.divergence_offset is not None}
+    assert reported(done.errors) == diverged
     # Something that is there is not given: that is no success.
-    assert done.status == (5 if parted else 0)
+    assert done.status == (5 if diverged else 0)
 
 
 def test_the_copy_is_that_of_the_leader(eoctl: Eoctl, brokers: list[Path]) -> None:
@@ -149,8 +149,8 @@ def test_a_preferred_copy_ends_where_all_agree(
         path = preferred / f"{topic}-{partition}"
         assert Path(row["path"]) == path
         assert row["end_offset"] == known[topic, partition].end_offset(path)
-    is_parted = any(each.parting_offset is not None for each in known.values())
-    assert done.status == (5 if is_parted else 0)
+    is_diverged = any(each.divergence_offset is not None for each in known.values())
+    assert done.status == (5 if is_diverged else 0)
 
 
 @pytest.mark.share(2)
@@ -166,8 +166,8 @@ def test_a_diverged_copy_is_served_to_its_end(
         path = wanted / f"{topic}-{partition}"
         assert Path(row["path"]) == path
         assert row["end_offset"] == known[topic, partition].ends[path]
-    assert told(done.errors) == {
-        place for place, each in known.items() if each.parting_offset is not None
+    assert reported(done.errors) == {
+        place for place, each in known.items() if each.divergence_offset is not None
     }
     assert done.status == 0
 
@@ -214,7 +214,7 @@ def test_a_copy_that_was_left_behind_parts_from_nothing(
     row = rows["rolled", 0]
     assert Path(row["path"]) == other
     assert row["log_start_offset"] == 50 < row["end_offset"]
-    assert told(done.errors) == set()
+    assert reported(done.errors) == set()
     assert "no offset in common" in done.errors
     assert done.status == 5  # what the other one has is not given
 

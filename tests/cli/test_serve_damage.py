@@ -20,7 +20,7 @@ from eoctl.clients.log.consumer import ConsumeOptions, Consumer
 from eoctl.clients.log.log_walk import DamageError
 from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import answer
-from eoctl.serve.logs.wire_walk import SentBytes
+from eoctl.serve.logs.verified_batches import SentBytes
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.members import Members
@@ -117,12 +117,12 @@ class Here:
     """A directory that is served within this process."""
 
     def __init__(self, log_dir: Path, *, skips: bool) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.aborted: set[tuple[int, int]] = set()  # producer id, first offset
         self.stable_offset = -1
         options = ServeOptions(ServeRules(skips_damage=skips))
         self.catalogue: Catalogue = open_catalogue(discover([str(log_dir)]), options)
-        self.catalogue.tell = self.told.append
+        self.catalogue.report = self.reported.append
 
     def fetch(
         self, broker: VirtualBroker, topic: str, offset: int, *, is_committed: bool = False
@@ -316,7 +316,7 @@ def test_an_unknown_outcome_stops_or_is_withheld(tmp_path: Path, how: str, index
     skipping = Here(path.parent, skips=True)
     found, errors = skipping.read("t", is_committed=True)
     assert (records(found, tmp_path), errors) == (data, [])
-    assert any("unknown outcome" in each for each in skipping.told) == (index == "none")
+    assert any("unknown outcome" in each for each in skipping.reported) == (index == "none")
 
     found, _ = Here(path.parent, skips=False).read("t", is_committed=True)
     if index == "none":

@@ -22,8 +22,8 @@ import pytest
 
 from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import answer
-from eoctl.serve.logs import wire_walk
-from eoctl.serve.logs.wire_walk import OpenFiles, SentBatches, SentBytes
+from eoctl.serve.logs import verified_batches
+from eoctl.serve.logs.verified_batches import OpenFiles, SentBatches, SentBytes
 from eoctl.serve.server import Server
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
@@ -33,7 +33,7 @@ from storage.errors import AccessError
 from storage.files.positioned_file import BrokenOffError, PositionedFile
 from storage.formats.legacy_message import MAGIC_V1, Message, encode_message, with_crc
 from storage.formats.record import Record
-from storage.kernels.select import native_module
+from storage.kernels.kernel_choice import native_module
 from tests import wire
 from tests.batches import encoded_batch
 from tests.kafka import client
@@ -273,7 +273,7 @@ def test_a_batch_that_is_sent_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, changed: int | None
 ) -> None:
     """Its last part is not given if any of it was changed; whole batches before it are."""
-    monkeypatch.setattr(wire_walk, "READ_BYTES", 256)
+    monkeypatch.setattr(verified_batches, "READ_BYTES", 256)
     small, large = made_batch(0, 10, magic), made_batch(1, 1000, magic)
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(small + large)
@@ -355,13 +355,13 @@ def test_groups_that_cannot_be_read_decide_the_status(kafka: Path) -> None:
             each.write_bytes(data)
     options = ServeOptions(ServeRules())
     catalogue = open_catalogue(discover([str(kafka)]), options)
-    told: list[str] = []
-    catalogue.tell = told.append
+    reported: list[str] = []
+    catalogue.report = reported.append
     assert not catalogue.is_lacking
     catalogue.groups()
     assert catalogue.is_lacking
-    assert told
-    assert all(each.startswith("what is known of groups is not whole: ") for each in told)
+    assert reported
+    assert all(each.startswith("what is known of groups is not whole: ") for each in reported)
 
 
 def test_a_file_that_is_replaced_is_verified_anew(kafka: Path) -> None:
@@ -398,9 +398,9 @@ def test_a_sector_that_cannot_be_read(
 
     monkeypatch.setattr(os, "preadv", failing)
     rules = ServeRules(skips_damage=is_skipped)
-    told: list[str] = []
+    reported: list[str] = []
     catalogue = open_catalogue(discover([str(kafka)]), ServeOptions(rules))
-    catalogue.tell = told.append
+    catalogue.report = reported.append
     before, damaged, behind = (each.header.base_offset for each in batches[2:5])
     codes = {}
     for offset in (before, damaged, behind):
@@ -412,7 +412,7 @@ def test_a_sector_that_cannot_be_read(
         else:
             assert code == STORAGE_ERROR
     assert codes == {before: 0, damaged: 0 if is_skipped else STORAGE_ERROR, behind: 0}
-    assert any("Input/output error" in each for each in told)
+    assert any("Input/output error" in each for each in reported)
 
 
 async def fetched_from(catalogue: Catalogue, offset: int) -> tuple[int, bytes]:
@@ -473,7 +473,7 @@ def test_what_can_wait_gives_way_to_clients() -> None:
 
     async def run() -> None:
         with ThreadPoolExecutor(1) as executor:
-            catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+            catalogue = Catalogue({}, (), None, rules=ServeRules(), report=lambda _: None)
             broker = VirtualBroker(catalogue, Members(), executor)
             now_s = asyncio.get_running_loop().time()
             await broker.give_way(now_s + 10 * DEADLINE_S)  # nobody is there
@@ -503,7 +503,7 @@ def test_an_end_is_not_lost_when_a_turn_comes_at_the_same_time() -> None:
 
     async def run() -> None:
         nonlocal work
-        catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+        catalogue = Catalogue({}, (), None, rules=ServeRules(), report=lambda _: None)
         with ByHand(1) as executor:
             broker = VirtualBroker(catalogue, Members(), executor)
             for steps in range(10):
@@ -540,7 +540,7 @@ def test_an_interrupt_ends_readers_that_are_busy(tmp_path: Path) -> None:
                 has_begun.set()
 
     async def run() -> None:
-        catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+        catalogue = Catalogue({}, (), None, rules=ServeRules(), report=lambda _: None)
         server = Server(catalogue, Members(), on_end=lambda _: None)
         reading = asyncio.ensure_future(server.broker.apart(read_for_ever))
         await asyncio.to_thread(has_begun.wait, DEADLINE_S)

@@ -78,9 +78,9 @@ class Asked:
 
     def __init__(self, log_dir: Path, *, skips: bool = False) -> None:
         options = ServeOptions(ServeRules(skips_damage=skips))
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.catalogue = open_catalogue(discover([str(log_dir)]), options)
-        self.catalogue.tell = self.told.append
+        self.catalogue.report = self.reported.append
         self._members = Members()
 
     def ask(self, name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,9 @@ def test_what_is_not_known_of_groups_is_an_error(
     assert asked.described(named(1)) == NOT_FOUND
     assert asked.ask("ListGroups", 4, {})["errorCode"] == UNKNOWN_SERVER_ERROR
     assert asked.catalogue.is_lacking
-    assert any(f"group '{BROKEN_GROUP}': " in each and "--on-damage" in each for each in asked.told)
+    assert any(
+        f"group '{BROKEN_GROUP}': " in each and "--on-damage" in each for each in asked.reported
+    )
     everything = {"groupId": BROKEN_GROUP, "topics": None}
     assert asked.ask("OffsetFetch", 7, everything)["errorCode"] == UNKNOWN_SERVER_ERROR
 
@@ -155,7 +157,7 @@ def test_past_damage_groups_are_what_is_left(kafka: Path, break_it: Callable[[Pa
     assert groups["errorCode"] == NONE
     assert SOUND_GROUP in {each["groupId"] for each in groups["groups"]}
     assert asked.catalogue.is_lacking
-    assert any(f"group '{BROKEN_GROUP}': " in each for each in asked.told)
+    assert any(f"group '{BROKEN_GROUP}': " in each for each in asked.reported)
 
 
 def test_what_is_committed_here_is_known_all_the_same(kafka: Path) -> None:
@@ -186,7 +188,7 @@ def test_what_is_not_known_of_transactions_is_an_error(
     assert asked.transaction(named(1)) == NO_SUCH_ID
     assert asked.ask("ListTransactions", 1, {})["errorCode"] == UNKNOWN_SERVER_ERROR
     assert asked.catalogue.is_lacking
-    assert any(f"id '{BROKEN_ID}': " in each and "--on-damage" in each for each in asked.told)
+    assert any(f"id '{BROKEN_ID}': " in each and "--on-damage" in each for each in asked.reported)
     past = Asked(kafka, skips=True)
     assert past.transaction(named(BROKEN_ID_NUMBER)) == NO_SUCH_ID
     found = past.ask("ListTransactions", 1, {})
@@ -214,7 +216,7 @@ def test_all_of_a_topic_elsewhere(kafka: Path) -> None:
     asked = Asked(kafka)
     assert asked.offset(BROKEN_GROUP, 7) == (NONE, -1)
     assert asked.ask("ListGroups", 4, {})["errorCode"] == NONE
-    assert [each for each in asked.told if "no partition of __consumer_offsets is here" in each]
+    assert [each for each in asked.reported if "no partition of __consumer_offsets is here" in each]
     assert not asked.catalogue.is_lacking
     assert asked.transaction(SOUND_ID) == UNKNOWN_SERVER_ERROR
     assert asked.ask("ListTransactions", 1, {})["errorCode"] == UNKNOWN_SERVER_ERROR
@@ -262,12 +264,12 @@ def test_the_console_consumer_begins_nowhere(kafka: Path) -> None:
     with Served(kafka) as served:
         done = read("--group", BROKEN_GROUP, "--from-beginning")
         apart = read("--partition", "1", "--offset", "0", "--max-messages", "3")
-        told = served.stop().stderr
+        reported = served.stop().stderr
     assert done.stdout == b""
     assert b"Unexpected error in fetch offset response" in done.stderr, done.stderr
     assert b"Processed a total of 0 messages" in done.stderr
     assert len(apart.stdout.splitlines()) == 3, apart.stderr
-    assert "with --partition and --offset, use no group" in told
+    assert "with --partition and --offset, use no group" in reported
 
 
 def test_coordinator_partitions_that_nobody_wrote_are_empty(tmp_path: Path, eoctl: Eoctl) -> None:

@@ -75,9 +75,9 @@ def test_an_incomplete_list_of_producers_is_told(
         each.unlink()
     with Served(log_dir) as served:
         assert producers(served) == {**PRODUCERS, "tiered": [2, 21]}
-        told = served.stop().stderr
-    assert told.count("no snapshot has the producers up to there") == 1, told
-    assert "tiered-0: its list of producers is not whole" in told
+        reported = served.stop().stderr
+    assert reported.count("no snapshot has the producers up to there") == 1, reported
+    assert "tiered-0: its list of producers is not whole" in reported
 
 
 def test_what_was_aborted_since_before(golden: Callable[[str], Path]) -> None:

@@ -177,11 +177,11 @@ def masked(text: str) -> str:
 def held_against(name: str, call: str, text: str) -> None:
     """The snapshot says the same."""
     path = DIRECTORY / f"{name}.txt"
-    told = f"$ eoctl {call}\n{text}"
+    reported = f"$ eoctl {call}\n{text}"
     if IS_WRITING:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(told)
-    assert told == path.read_text(), f"see the head of {Path(__file__).name}"
+        path.write_text(reported)
+    assert reported == path.read_text(), f"see the head of {Path(__file__).name}"
 
 
 def arguments_of(call: str) -> list[str]:
@@ -228,8 +228,8 @@ def test_answers_and_tables(
         digest = "" if name in NOT_DIGESTED else f", SHA-256 {sha256(data).hexdigest()[:16]}"
         digests.append(f"{form}: {len(data.splitlines())} lines{digest}\n")
     parts["a pipe: stdout"] = "".join(digests)
-    told = "".join(f"== {head}\n{text}" for head, text in parts.items())
-    held_against(name, call, told)
+    reported = "".join(f"== {head}\n{text}" for head, text in parts.items())
+    held_against(name, call, reported)
 
 
 @pytest.mark.share(2)

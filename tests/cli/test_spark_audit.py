@@ -130,8 +130,8 @@ def test_several_brokers_at_once(eoctl: Callable[..., Any], golden: Callable[[st
         check_rows(of_broker, root / broker, dumps / broker)
     alone = eoctl("spark-audit", root / "broker-1", "--output", "jsonl", "--jobs", "1")
     assert alone.status == 0
-    parted = eoctl("spark-audit", f"{root}/*", "--report", "replicas", "--jobs", "1")
-    (line,) = [each for each in parted.text.splitlines() if each.startswith("div\t0\tno")]
+    diverged = eoctl("spark-audit", f"{root}/*", "--report", "replicas", "--jobs", "1")
+    (line,) = [each for each in diverged.text.splitlines() if each.startswith("div\t0\tno")]
     assert line.split("\t")[3:10] == ["36", "0", "65", "72", "65", "1", "2"]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.audit_context import Context
 from tests.audit_logs import Batch, write_segments
-from tests.audit_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,10 @@ TAKEN = "directories are unchanged, and taken from"
 KILLED_SECONDS = 240
 
 
-def write_world(root: Path, seeds: int = 3) -> int:
+def write_context(root: Path, seeds: int = 3) -> int:
     """Write logs with what a generator plants; the number of directories."""
     for seed in range(seeds):
-        for log in World(seed, steps=30).logs:
+        for log in Context(seed, steps=30).logs:
             log.write(root / f"broker-{seed}")
     return len({each.parent for each in root.rglob("*.log")})
 
@@ -53,7 +53,7 @@ def test_what_is_done_is_not_read_again(eoctl: Cli, tmp_path: Path) -> None:
     But for replicas, which are compared where they differ.
     """
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
-    count = write_world(root)
+    count = write_context(root)
     reports = [word for name in READ for word in ("--report", name)]
     call = ("spark-audit", f"{root}/*", *reports, "--output", "jsonl", *LOCAL)
     whole = eoctl(*call)
@@ -77,7 +77,7 @@ def test_a_part_is_not_larger_than_what_may_be_held(
     import recovery.summaries.codec as held_module
 
     root, checkpoint, one = tmp_path / "logs", tmp_path / "checkpoint", tmp_path / "one"
-    count = write_world(root)
+    count = write_context(root)
     call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
     whole = eoctl(*call)
     eoctl(*call, "--checkpoint", one)
@@ -107,7 +107,7 @@ def test_a_directory_that_has_changed_is_read_again(
     eoctl: Cli, tmp_path: Path, change: str
 ) -> None:
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
-    count = write_world(root, 1)
+    count = write_context(root, 1)
     directory = write_segments(root / "broker-0" / "more-0", [Batch()], [Batch(sequence=1)])
     call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
     eoctl(*call, "--checkpoint", checkpoint)
@@ -136,7 +136,7 @@ def test_what_could_not_be_read_is_tried_again(
     from storage.errors import AccessError
 
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
-    count = write_world(root, 1)
+    count = write_context(root, 1)
     bad = write_segments(root / "broker-0" / "bad-0", [Batch()])
     call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
 
@@ -168,7 +168,7 @@ def test_what_could_not_be_read_is_tried_again(
 def test_damaged_and_foreign_parts(eoctl: Cli, tmp_path: Path) -> None:
     """What is damaged is read again, and said; what is something else is left as it is."""
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
-    write_world(root)
+    write_context(root)
     call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
     whole = eoctl(*call)
     eoctl(*call, *SMALL, "--checkpoint", checkpoint)
@@ -239,7 +239,7 @@ def test_a_killed_driver_of_spark(eoctl: Cli, tmp_path: Path) -> None:
     """The next run reads the rest, and tells what an audit tells that was never killed."""
     pytest.importorskip("pyspark")
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
-    count = write_world(root, 6)
+    count = write_context(root, 6)
     spark = ("--engine", "spark", "--master", "local[1]")
     kill_after_a_part(started(root, checkpoint, *spark), checkpoint)
     done = subprocess.run(

@@ -243,14 +243,14 @@ def test_wrong_calls(
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
     status: int,
-    told: str,
+    reported: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.html").write_text("mine")
     (tmp_path / "here").mkdir()
     done = eoctl(*AUDIT, *(each.format(crash) for each in arguments))
     assert done.status == status, done.errors
-    assert told in done.errors
+    assert reported in done.errors
     assert "Traceback" not in done.errors
     assert done.stdout == b""  # before anything was read
     assert (tmp_path / "mine.html").read_text() == "mine"

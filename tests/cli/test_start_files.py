@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # What goes on being written, or is not foretold of a stop.
-UNTOLD = ("__cluster_metadata-0/", ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint")
+UNREPORTED = ("__cluster_metadata-0/", ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint")
 PAIRS = [
     ("kafka-4.3.1", "crash", "clean", ()),
     ("kafka-4.3.1", "tv2", "tv2-clean", ()),
@@ -25,12 +25,12 @@ PAIRS = [
 ]
 
 
-def contents(directory: Path, untold: tuple[str, ...]) -> dict[str, bytes]:
+def contents(directory: Path, unreported: tuple[str, ...]) -> dict[str, bytes]:
     """Every file; checkpoints without the order of their lines."""
     found = {}
     for path in directory.rglob("*"):
         name = str(path.relative_to(directory))
-        if path.is_file() and not name.startswith(untold):
+        if path.is_file() and not name.startswith(unreported):
             data = path.read_bytes()
             is_checkpoint = name.endswith("-offset-checkpoint")
             found[name] = b"\n".join(sorted(data.splitlines())) if is_checkpoint else data
@@ -45,23 +45,25 @@ def test_what_a_real_start_changed_was_foretold(
     archive: str,
     crashed: str,
     started: str,
-    untold: tuple[str, ...],
+    unreported: tuple[str, ...],
 ) -> None:
     directory, result = golden(archive) / crashed, golden(archive) / started
-    untold += UNTOLD
-    before, after = contents(directory, untold), contents(result, untold)
+    unreported += UNREPORTED
+    before, after = contents(directory, unreported), contents(result, unreported)
     # The start was then: it wrote these when it had loaded the logs.
     now_ms = (result / "recovery-point-offset-checkpoint").stat().st_mtime_ns // 1_000_000
     outcome = eoctl("check", "--predict", "--now", now_ms, "--output", "jsonl", directory)
     rows = [json.loads(line) for line in outcome.text.splitlines()]
-    told = {
+    reported = {
         str(Path(each["path"]).relative_to(directory)): each["action"]
         for each in rows
         if each["kind"] == "start_change"
     }
     changed = {each for each in before.keys() | after.keys() if before.get(each) != after.get(each)}
-    assert {each for each in told if not each.startswith(untold)} == changed
+    assert {each for each in reported if not each.startswith(unreported)} == changed
     assert {each for each in changed if each not in before} == {
-        each for each, action in told.items() if action == "creates" and not each.startswith(untold)
+        each
+        for each, action in reported.items()
+        if action == "creates" and not each.startswith(unreported)
     }
     assert len(changed) > 10

@@ -121,8 +121,8 @@ def test_describe_tells_the_two_log_starts_apart(
     for name, starts in STARTS.items():
         row = found[name]
         assert (row["log_start_offset"], row["local_log_start_offset"]) == starts
-    told = [each for each in outcome.errors.splitlines() if "remote storage only" in each]
-    assert len(told) == len(REMOTE)
+    reported = [each for each in outcome.errors.splitlines() if "remote storage only" in each]
+    assert len(reported) == len(REMOTE)
     remote = {
         f"{each['topic']}-{each['partition']}" for each in rows(outcome.text, "remote_segment")
     }
@@ -148,8 +148,8 @@ def test_the_remote_segments_are_those_of_the_remote_storage(
         if path.startswith(f"{name}-") and path.endswith(".log"):
             there[Path(path).name] = int(size)
     assert found == there
-    assert bool(remote.tell(partition)) is (name in REMOTE)
-    assert "no finished segment" not in remote.tell(partition)
+    assert bool(remote.report(partition)) is (name in REMOTE)
+    assert "no finished segment" not in remote.report(partition)
     assert not remote.problems
 
 

@@ -198,13 +198,13 @@ def test_a_segment_that_comes_while_the_log_is_read(
     killed: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a broker that rolls: it is in no step, and would stay behind what is cut."""
-    price = truncate_run.price_truncation
+    price = truncate_run.estimate_truncation
 
     def slow(*arguments: Any, **named: Any) -> Any:
         (killed / f"txn-0/{329:020d}.log").touch()
         return price(*arguments, **named)
 
-    monkeypatch.setattr(truncate_run, "price_truncation", slow)
+    monkeypatch.setattr(truncate_run, "estimate_truncation", slow)
     refused = eoctl(*TO_311, "--save-plan", "plan.json")
     assert refused.status == 4
     assert f"killed/txn-0: {329:020d}.log came while the log was read" in refused.errors
@@ -371,14 +371,14 @@ def test_nothing_to_cut(kafka: Path, eoctl: Callable) -> None:
     """Nothing is planned, saved or changed, and the marker stays."""
     before = tree_of(kafka)
     call = ("truncate", "kafka/txn-0", "--to-hw")
-    look = eoctl(*call, "--save-plan", "plan.json")
-    assert look.status == 0
-    assert look.text == table(
+    inspect = eoctl(*call, "--save-plan", "plan.json")
+    assert inspect.status == 0
+    assert inspect.text == table(
         "path | target_offset | log_start_offset | log_end_offset | end_after_restart"
         " | high_watermark | applied",
         "kafka/txn-0 | 329 | 0 | 329 | 329 | 329 | no",
     )
-    assert look.errors.splitlines()[-2:] == [
+    assert inspect.errors.splitlines()[-2:] == [
         "nothing to truncate: the log ends at 329",
         "there is nothing to truncate: nothing would be changed, and no plan was saved",
     ]
@@ -387,7 +387,7 @@ def test_nothing_to_cut(kafka: Path, eoctl: Callable) -> None:
     assert cut(above) == (400, 329, 329)
     assert "nothing to truncate: the log ends at 329, below 400" in notes_of(above)
     done = eoctl(*call, "--apply")
-    assert (done.status, done.stdout) == (0, look.stdout)
+    assert (done.status, done.stdout) == (0, inspect.stdout)
     assert done.errors.endswith("there is nothing to truncate: nothing was changed\n")
     assert difference(before, tree_of(kafka)) == []
     assert not Path("kafka.eoctl").exists()
@@ -676,8 +676,8 @@ def test_a_held_lock_refuses(kafka: Path, eoctl: Callable) -> None:
         assert outcome.status == 4
         assert f"process {pid} holds the lock; nothing was touched" in outcome.errors
         assert difference(before, tree_of(kafka.parent, directory_times=True)) == []
-        look = eoctl("truncate", "kafka/txn-0", "--to-offset", "311", "--now", "dir")
-        assert look.status == 0
+        inspect = eoctl("truncate", "kafka/txn-0", "--to-offset", "311", "--now", "dir")
+        assert inspect.status == 0
     assert eoctl("truncate", "kafka/txn-0", "--to-offset", "311", "--apply").status == 0
 
 

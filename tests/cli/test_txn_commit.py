@@ -478,16 +478,16 @@ def test_the_values_of_a_decision_are_asked_for_in_the_call(kafka: Path, eoctl: 
 
 def test_who_looks_at_it_is_told_how_to_commit_it(kafka: Path, eoctl: Callable) -> None:
     """Where it is open and its coordinator may commit it, and the call works; else it is not told."""
-    told = "as prepared is to be committed, with the ids that it has there: "
+    reported = "as prepared is to be committed, with the ids that it has there: "
     for call in (("hanging", "kafka"), ("describe", "--transactional-id", "open-1", "kafka")):
         for status in (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT):
             replace_state(kafka, "open-1", transaction_status=status)
             found = eoctl("txn", *call, "--topic", "txn").errors
-            [line] = [each for each in found.splitlines() if told in each]
-            done = eoctl(*shlex.split(line.split(told)[1])[1:], *NOW)
+            [line] = [each for each in found.splitlines() if reported in each]
+            done = eoctl(*shlex.split(line.split(reported)[1])[1:], *NOW)
             assert done.status == 0, done.errors
     replace_state(kafka, "open-1", transaction_status=TransactionStatus.PREPARE_ABORT)
-    assert told not in eoctl("txn", *call).errors
+    assert reported not in eoctl("txn", *call).errors
 
 
 # --- replicas -------------------------------------------------------------------------------------

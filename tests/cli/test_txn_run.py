@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.clients.coordinators.log_dir_coordinator import GroupCommits
-from eoctl.clients.programs import program
+from eoctl.clients.user_programs import program
 from eoctl.clock import wall_ms
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.group_offsets import find_group_offsets
@@ -106,9 +106,9 @@ def test_what_it_does_to_files_is_told(killed: Path, eoctl: Callable[..., Outcom
     assert any("the filter was not run" in each for each in notes_of(plan))
     for outcome in (plan, done):
         assert {row["cut_bytes"] for row in rows_of(outcome, "price")} == {0}
-        told = "\n".join(notes_of(outcome))
-        assert "the log dir is without its clean-shutdown marker afterwards" in told
-        assert "it is recovered first, as a broker would" in told
+        reported = "\n".join(notes_of(outcome))
+        assert "the log dir is without its clean-shutdown marker afterwards" in reported
+        assert "it is recovered first, as a broker would" in reported
     assert any("eoctl undo" in each for each in notes_of(done))
 
 
@@ -126,17 +126,19 @@ def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[...
     """Of a target and of the coordinators' topics that were made: a start recovers them, too."""
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--single-copy", "--apply", "--output", "jsonl")
     outcome = eoctl("produce", log_dir / "in-0", __file__, *new)
-    told = "\n".join(notes_of(outcome))
+    reported = "\n".join(notes_of(outcome))
     log_bytes = (log_dir / f"in-0/{0:020d}.log").stat().st_size
-    assert f"the next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in told
+    assert (
+        f"the next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in reported
+    )
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0OEA", *new[2:])
     call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *COPY)
-    told = "\n".join(notes_of(eoctl(*call, *new)))
+    reported = "\n".join(notes_of(eoctl(*call, *new)))
     logs = [each for each in log_dir.glob("*/*.log") if each.stat().st_size]
     log_bytes = sum(each.stat().st_size for each in logs)
-    assert re.search(rf"recovers \d+ partitions, {log_bytes:,} bytes of log", told)
+    assert re.search(rf"recovers \d+ partitions, {log_bytes:,} bytes of log", reported)
     for topic in ("__transaction_state", "__consumer_offsets"):
-        assert told.count(f"{log_dir}: {topic} is made here; a KRaft broker whose cluster") == 1
+        assert reported.count(f"{log_dir}: {topic} is made here; a KRaft broker whose cluster") == 1
 
 
 def test_a_group_goes_on_in_steps(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
@@ -164,11 +166,11 @@ def test_a_filter_that_fails(kafka: Path, eoctl: Callable[..., Outcome]) -> None
         "no-such-program": "No such file",
         "sh -c 'kill -9 $$'": "was killed by signal 9",
     }
-    for command, told in words.items():
+    for command, reported in words.items():
         arguments = ("--exec", command, "--format", "jsonl", "--bytes", "base64", "--apply")
         outcome = eoctl(*CALL, *arguments)
         assert outcome.status == 3, outcome.errors
-        assert told in outcome.errors
+        assert reported in outcome.errors
     outcome = eoctl(*CALL, "--exec", "echo {", "--format", "jsonl", "--apply")
     assert outcome.status == 2
     assert "its output" in outcome.errors

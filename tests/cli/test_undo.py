@@ -79,13 +79,13 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
         "path": str(journal),
     }
     after = tree_of(kafka.parent, directory_times=True)
-    look = eoctl("undo", "--dry-run", journal)
-    assert look.status == 0
-    assert look.text == table(
+    inspect = eoctl("undo", "--dry-run", journal)
+    assert inspect.status == 0
+    assert inspect.text == table(
         "plan_id | command | status | steps | path",
         f"{journal.name} | truncate | applied | 8 | {journal}",
     )
-    answer, notes = split_answer(look.errors)
+    answer, notes = split_answer(inspect.errors)
     assert notes == ["nothing was changed: it can be undone"]
     assert answer == ["Undo truncate can be taken back: 8 files", f"Next eoctl undo {journal}"]
     rows = eoctl("undo", "--dry-run", journal, "--output", "jsonl")
@@ -94,7 +94,7 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
     done = eoctl("undo", journal)
     taken_back = "Done    took back truncate: 8 files as before it"
     assert (done.status, done.errors) == (0, f"{taken_back}\n")
-    assert done.text == look.text.replace("\tapplied\t", "\tundone\t")
+    assert done.text == inspect.text.replace("\tapplied\t", "\tundone\t")
     applied.require_restored()
     for again in (journal, journal / "journal", os.path.relpath(journal)):
         outcome = eoctl("undo", again)

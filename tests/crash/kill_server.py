@@ -30,15 +30,15 @@ class SuicidalFileSystem(fsio.FileSystem):
 
     threads_count = 1  # the calls have an order
 
-    def __init__(self, operation: int, moment: str, told: int) -> None:
+    def __init__(self, operation: int, moment: str, reported: int) -> None:
         self._operation = operation
         self._moment = moment
-        self._told = told
+        self._reported = reported
         self._count = 0
 
     def meets(self, name: str) -> bool:
         """Note a call; whether it is the last one. Before it, the process may end here."""
-        os.write(self._told, f"{name}\n".encode())
+        os.write(self._reported, f"{name}\n".encode())
         is_last = self._count == self._operation
         self._count += 1
         if is_last and self._moment == "before":
@@ -59,7 +59,7 @@ class SuicidalFileSystem(fsio.FileSystem):
             self.die()
 
 
-def _told(name: str) -> Any:
+def _reported(name: str) -> Any:
     def call(self: SuicidalFileSystem, *args: Any, **options: Any) -> Any:
         is_last = self.meets(name)
         try:
@@ -73,7 +73,7 @@ def _told(name: str) -> Any:
 
 for _name in CALLS:
     if _name not in vars(SuicidalFileSystem):
-        setattr(SuicidalFileSystem, _name, _told(_name))
+        setattr(SuicidalFileSystem, _name, _reported(_name))
 
 
 def _met(fs: SuicidalFileSystem, name: str) -> Any:
@@ -121,8 +121,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         finally:
             os._exit(99)
     os.close(writable)
-    with os.fdopen(readable) as told:
-        calls = told.read().split()
+    with os.fdopen(readable) as reported:
+        calls = reported.read().split()
     _, status = os.waitpid(child, 0)
     return {
         "calls": calls,

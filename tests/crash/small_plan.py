@@ -78,6 +78,6 @@ def apply(fs: FileSystem, plan: Plan, **options: object) -> None:
         apply_plan(fs, plan, **options)  # type: ignore[arg-type]
 
 
-def take_back(fs: FileSystem, root: Path, place: str = "log-dir.eoctl") -> None:
+def revert(fs: FileSystem, root: Path, place: str = "log-dir.eoctl") -> None:
     with take([root / "log-dir"], fs=fs):
         undo(fs, str(root / place / PLAN_ID))

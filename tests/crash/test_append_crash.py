@@ -95,7 +95,7 @@ def journals(root: Path) -> list[Path]:
     return sorted(path.parent for path in (root / f"{LOG_DIR}.eoctl").glob(f"*/{JOURNAL_NAME}"))
 
 
-def take_back(fs: FileSystem, root: Path) -> None:
+def revert(fs: FileSystem, root: Path) -> None:
     for each in journals(root):
         undo(fs, str(each))
 
@@ -155,7 +155,7 @@ def appending(before: dict[str, Entry], way: str) -> Scenario:
         if way == "close":
             close_appends(fs, [str(root / LOG_DIR)])
             assert not (root / LOG_DIR / UNFINISHED_NAME).exists()
-        take_back(fs, root)
+        revert(fs, root)
         assert same(before, root) == []
         assert leftovers(root / LOG_DIR) == []
 
@@ -168,7 +168,7 @@ def undoing(before: dict[str, Entry]) -> Scenario:
         append(UnsyncedFileSystem(), root)
 
     def run(fs: RecordingFileSystem, root: Path) -> None:
-        take_back(fs, root)
+        revert(fs, root)
         fs.mark(UNDONE)
 
     def check(root: Path, state: CrashState) -> None:
@@ -181,7 +181,7 @@ def undoing(before: dict[str, Entry]) -> Scenario:
         logs = sorted((root / LOG_DIR / "t-0").glob("*.log"))
         is_cut = logs[0].stat().st_size == len(before[f"t-0/{logs[0].name}"].data or b"")
         assert not is_cut or len(logs) == 1
-        take_back(UnsyncedFileSystem(), root)
+        revert(UnsyncedFileSystem(), root)
         assert same(before, root) == []
         assert leftovers(root / LOG_DIR) == []
 

@@ -43,7 +43,7 @@ def runs(
     return lambda name: Runs(CHANGES[name], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 
 
-def require_way_back(made: Runs, root: Path) -> None:
+def require_undo(made: Runs, root: Path) -> None:
     """As it was; or undo makes it so."""
     if made.journals(root):
         made.undo(UnsyncedFileSystem(), root)
@@ -51,7 +51,7 @@ def require_way_back(made: Runs, root: Path) -> None:
     assert leftovers(root / "log-dir") == []
 
 
-def require_told(
+def require_reported(
     made: Runs, root: Path, errors: str, error_number: int, start: dict[str, Entry]
 ) -> None:
     """The message names the error, and the state that things are really in."""
@@ -105,12 +105,12 @@ def test_every_call_may_fail(
         where = f"{counting.calls[number]} {number}: {outcome.errors}"
         assert outcome.status in (0, 3), where
         if outcome.status:
-            require_told(made, root, outcome.errors, error_number, start)
+            require_reported(made, root, outcome.errors, error_number, start)
         elif what == "undo":
             made.require_before(root)
         else:
             made.require_after(root)
-        require_way_back(made, root)
+        require_undo(made, root)
         shutil.rmtree(root)
     print(f"{what} {name}: {len(counting.calls)} calls, exit status {dict(statuses)}")
     assert statuses[3] > (statuses[0] if IS_ALL else 0)
@@ -164,7 +164,7 @@ def test_killed_at_any_moment(
             if chooser.random() < 0.5 and what == "apply":
                 made.apply(UnsyncedFileSystem(), root)
                 made.require_after(root)
-            require_way_back(made, root)
+            require_undo(made, root)
             shutil.rmtree(root)
     print(f"killed {sum(histogram.values())} times:")
     for what, count in sorted(histogram.items()):

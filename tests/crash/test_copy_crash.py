@@ -40,7 +40,7 @@ def test_every_state_leads_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An anchor before each batch but the first one, a roll among them, and the close."""
-    mended: list[object] = []
+    repaired: list[object] = []
     monkeypatch.setattr("eoctl.clients.copying.copier.ANCHOR_BYTES", 1)
     monkeypatch.setattr("eoctl.clients.log.batch_reader.GATHERED_BYTES", 1)
 
@@ -58,7 +58,7 @@ def test_every_state_leads_on(
             (step,) = re.findall(r"eoctl (truncate) \S+ (--to-offset) (\d+)", outcome.errors)
             cut = call(fs, step[0], target, *step[1:], "--apply", "--single-copy")
             assert cut.status == 0, cut.errors
-            mended.append(step)
+            repaired.append(step)
             outcome = call(fs, *arguments)
         assert outcome.status == 0, outcome.errors
 
@@ -87,6 +87,6 @@ def test_every_state_leads_on(
     print(f"{fsync}, first: {is_first}: {report}")
     assert report.failures == []
     assert report.states_count > 20
-    assert not mended or fsync == "never"
-    assert mended or fsync != "never" or report.checked_count < report.states_count
+    assert not repaired or fsync == "never"
+    assert repaired or fsync != "never" or report.checked_count < report.states_count
     assert not (scratch / RUN_NAME).exists()

@@ -58,7 +58,7 @@ CASES = [
 ]
 
 
-class World:
+class Context:
     """A source with transactions, a copy of it, and maybe a copy of that."""
 
     def __init__(self, root: Path, case: Case) -> None:
@@ -134,9 +134,9 @@ def test_killed_at_any_moment_and_begun_again(
     def run(call: tuple[object, ...], **more: Any) -> dict[str, Any]:
         return server.run(*call, settings=settings, **more)
 
-    def begin(*, is_first: bool) -> World:
+    def begin(*, is_first: bool) -> Context:
         """A copy that was never run, or one that goes on, maybe behind others."""
-        made = World(scratch / "run", case)
+        made = Context(scratch / "run", case)
         made.grow(chooser)
         if not is_first:
             for each in made.calls():
@@ -148,13 +148,13 @@ def test_killed_at_any_moment_and_begun_again(
 
     names: dict[tuple[bool, int], list[str]] = {}
     for is_first in (True, False):
-        world = begin(is_first=is_first)
-        for which, each in enumerate(world.calls()):
+        context = begin(is_first=is_first)
+        for which, each in enumerate(context.calls()):
             ended = run(each)
             assert ended["status"] == 0
             names[is_first, which] = ended["calls"]
-        world.require_exactly_once()
-        shutil.rmtree(world.root)
+        context.require_exactly_once()
+        shutil.rmtree(context.root)
     per_kind: Counter[str] = Counter()
     kills = KILLS_COUNT // len(CASES)
     kinds = sorted({each for known in names.values() for each in known})
@@ -169,8 +169,8 @@ def test_killed_at_any_moment_and_begun_again(
             break
         kind = min(kinds, key=lambda each: (per_kind[each], chooser.random()))
         (is_first, which), known = chooser.choice([it for it in names.items() if kind in it[1]])
-        world = begin(is_first=is_first)
-        calls = world.calls()
+        context = begin(is_first=is_first)
+        calls = context.calls()
         operation = chooser.choice([n for n, each in enumerate(known) if each == kind])
         moment = chooser.choice(["before", "middle", "after"])
         for each in calls[:which]:
@@ -182,10 +182,10 @@ def test_killed_at_any_moment_and_begun_again(
             again_moment = chooser.choice(["before", "middle", "after"])
             run(calls[which], operation=chooser.randrange(60), moment=again_moment)
         if chooser.random() < 0.3:
-            world.grow(chooser)
+            context.grow(chooser)
         for each in calls:
             assert run(each)["status"] == 0, (operation, moment, kind, which)
-        world.require_exactly_once()
-        shutil.rmtree(world.root)
+        context.require_exactly_once()
+        shutil.rmtree(context.root)
     print(f"{case.name}: killed at {dict(per_kind)}")
     assert is_enough()

@@ -38,7 +38,7 @@ class State(NamedTuple):
     ids: Ids
 
 
-class World:
+class Context:
     """A log dir, whose clock goes on with each call."""
 
     def __init__(self, root: Path, server: KillServer) -> None:
@@ -50,7 +50,7 @@ class World:
         writer.append(batch())
         writer.close()
 
-    def look(self) -> State:
+    def inspect(self) -> State:
         found = ProducerIds.at(self.log_dir, None, topic_id=TOPIC_ID)
         found.refresh()
         return State({each.app_id: each for each in found.leases()}, found.free_ids(), found.ids)
@@ -117,44 +117,44 @@ def choose_call(chooser: random.Random, state: State, now_ms: int) -> tuple[obje
 def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:
     """Until it is answered a change holds or not; then it holds. First the rarest kind of call."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
-    world = World(scratch / "run", server)
+    context = Context(scratch / "run", server)
     per_kind: Counter[str] = Counter()
     first = ("acquire", "--app-id", "a", "--expiry-ms", EXPIRY_MS)
-    calls = {each: world.call(first, is_rewritten=each)["calls"] for each in (False, True)}
+    calls = {each: context.call(first, is_rewritten=each)["calls"] for each in (False, True)}
     kills_count = 0
     while kills_count < KILLS_COUNT:
-        world.now_ms += chooser.choice([1, 1, 1, 30])
-        before = world.look()
-        arguments = choose_call(chooser, before, world.now_ms)
+        context.now_ms += chooser.choice([1, 1, 1, 30])
+        before = context.inspect()
+        arguments = choose_call(chooser, before, context.now_ms)
         is_rewritten = chooser.random() < 0.6
         usual = calls[is_rewritten]
         kind = min(set(usual), key=lambda each: (per_kind[each], chooser.random()))
         place = chooser.choice([n for n, each in enumerate(usual) if each == kind])
         moment = chooser.choice(MOMENTS)
-        found = world.call(arguments, is_rewritten=is_rewritten, operation=place, moment=moment)
+        found = context.call(arguments, is_rewritten=is_rewritten, operation=place, moment=moment)
         if found["killed"]:
             kills_count += 1
             per_kind[found["calls"][-1]] += 1
-        after = world.look()
+        after = context.inspect()
         if not found["killed"] or after.leases != before.leases:
-            check(world, arguments, before, after)
+            check(context, arguments, before, after)
         before = after
-        arguments = choose_call(chooser, before, world.now_ms)
+        arguments = choose_call(chooser, before, context.now_ms)
         is_rewritten = chooser.random() < 0.5
-        done = world.call(arguments, is_rewritten=is_rewritten)
+        done = context.call(arguments, is_rewritten=is_rewritten)
         assert done["status"] == 0
         if arguments[0] == "acquire":
             calls[is_rewritten] = done["calls"]
-        check(world, arguments, before, world.look())
+        check(context, arguments, before, context.inspect())
     print(f"killed at {dict(per_kind)}")
     kinds = {"open_new", "open_existing", "write", "fsync", "fsync_dir", "rename", "unlink"}
     assert min(per_kind[each] for each in kinds) >= KILLS_COUNT // 20
 
 
-def check(world: World, arguments: tuple[object, ...], before: State, after: State) -> None:
-    expected = world.expected(arguments, before)
+def check(context: Context, arguments: tuple[object, ...], before: State, after: State) -> None:
+    expected = context.expected(arguments, before)
     if expected is None:
-        world.require_acquired(str(arguments[2]), before, after)
+        context.require_acquired(str(arguments[2]), before, after)
     elif arguments[0] != "expire" or after.leases == expected.leases:
         assert after == expected
     else:  # killed between two of the leases that it ends

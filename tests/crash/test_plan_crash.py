@@ -30,7 +30,7 @@ from tests.crash.small_plan import (
     apply,
     plan_of,
     prepare,
-    take_back,
+    revert,
 )
 from tests.crash.states import RUN_NAME
 from tests.crash.trees import difference, leftovers, tree_of
@@ -119,7 +119,7 @@ def applying(made: Made, backup_dir: str | None = None, *, has_links: bool = Tru
             made.require_after(root)
             assert read_journal(journal).status is Status.APPLIED
         if journal.exists():
-            take_back(UnsyncedFileSystem(), root, backup_dir or "log-dir.eoctl")
+            revert(UnsyncedFileSystem(), root, backup_dir or "log-dir.eoctl")
             assert leftovers(root / "log-dir") == []
             assert read_journal(journal).status is Status.UNDONE
         made.require_before(root)
@@ -137,7 +137,7 @@ def completing(made: Made, scenario: Scenario, *, is_short: bool = False) -> Sce
             return
         apply(UnsyncedFileSystem(), made.plan)
         made.require_after(root)
-        take_back(UnsyncedFileSystem(), root)
+        revert(UnsyncedFileSystem(), root)
         made.require_before(root)
 
     return scenario._replace(check=refusing_nothing(check))
@@ -166,7 +166,7 @@ def undoing(made: Made, *, is_finished: bool = True, has_links: bool = True) -> 
         assert (root / "log-dir" / UNFINISHED_NAME).exists()
 
     def run(fs: RecordingFileSystem, root: Path) -> None:
-        take_back(fs, root)
+        revert(fs, root)
         fs.mark(DONE)
 
     def check(root: Path, state: CrashState) -> None:
@@ -177,7 +177,7 @@ def undoing(made: Made, *, is_finished: bool = True, has_links: bool = True) -> 
             assert leftovers(root / "log-dir") == []
             assert read_journal(root / "log-dir.eoctl" / PLAN_ID).status is Status.UNDONE
         for _ in range(2):
-            take_back(UnsyncedFileSystem(), root)
+            revert(UnsyncedFileSystem(), root)
             made.require_before(root)
             assert leftovers(root / "log-dir") == []
 

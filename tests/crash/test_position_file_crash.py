@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.clients.coordinators.producer_id_topic import look_at_ids
-from eoctl.clients.programs.position_file import Position, PositionFile, PositionOf
+from eoctl.clients.coordinators.producer_id_topic import inspect_ids
+from eoctl.clients.user_programs.position_file import Position, PositionFile, PositionOf
 from storage.errors import RefusedError
 from storage.writing.producer_ids import DIRECTORY_NAME, ProducerIds
 from tests.crash.recording import RecordingFileSystem, SyncFile
@@ -86,6 +86,6 @@ def test_a_lease_that_is_acted_upon_is_durable(tmp_path: Path) -> None:
     ids.acquire("app", 10**9)
     ids.close()
     fs = RecordingFileSystem(root)
-    look_at_ids(str(root), None, fs)
+    inspect_ids(str(root), None, fs)
     synced = [each.text for each in fs.operations if isinstance(each, SyncFile)]
     assert any(f"{DIRECTORY_NAME}/{0:020d}.log" in each for each in synced)

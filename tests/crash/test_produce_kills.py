@@ -30,8 +30,8 @@ KILLS_COUNT = 300
 LINES_COUNT = 60
 # Saved after each block of records, and whatever is imported once.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "eoctl.clients.producing.topic_producer": {"SAVE_SECONDS": 0, "RECORDS_PER_LOOK": 7},
-    "eoctl.clients.text.inputs": {"BLOCK_BYTES": 300},
+    "eoctl.clients.producing.topic_producer": {"SAVE_SECONDS": 0, "RECORDS_PER_INSPECTION": 7},
+    "eoctl.clients.record_formats.inputs": {"BLOCK_BYTES": 300},
     "eoctl.commands.produce": {},
     "recovery.repair.broker_start": {},
 }
@@ -64,7 +64,7 @@ def input_lines(first: int, count: int) -> list[bytes]:
     return [b"k%d=%d" % (n % 5, n) + b"." * (n * 7 % 60) for n in range(first, first + count)]
 
 
-class World:
+class Context:
     """A log dir, an input and a session."""
 
     def __init__(self, root: Path, case: Case) -> None:
@@ -126,8 +126,8 @@ def test_killed_at_any_moment_and_begun_again(
     """First a kind of call, the rarest until now, then one of its calls; sometimes twice."""
     chooser = random.Random(f"{os.environ['EOCTL_SEED']} {case.name}")
 
-    def begin() -> World:
-        made = World(scratch / "run", case)
+    def begin() -> Context:
+        made = Context(scratch / "run", case)
         made.grow(LINES_COUNT)
         return made
 
@@ -139,16 +139,18 @@ def test_killed_at_any_moment_and_begun_again(
     shutil.rmtree(whole.root)
     per_kind: Counter[str] = Counter()
     for _ in range(KILLS_COUNT // len(CASES) + 1):
-        world = begin()
+        context = begin()
         kind = min(set(calls), key=lambda each: (per_kind[each], chooser.random()))
         operation = chooser.choice([n for n, each in enumerate(calls) if each == kind])
         moment = chooser.choice(["before", "middle", "after"])
-        found = server.run(*world.arguments, operation=operation, moment=moment, settings=SETTINGS)
+        found = server.run(
+            *context.arguments, operation=operation, moment=moment, settings=SETTINGS
+        )
         assert found["killed"]
         per_kind[found["calls"][-1]] += 1
         if chooser.random() < 0.4:  # also while it recovers
             server.run(
-                *world.arguments,
+                *context.arguments,
                 operation=chooser.randrange(60),
                 moment=chooser.choice(["before", "middle", "after"]),
                 settings=SETTINGS,
@@ -156,13 +158,13 @@ def test_killed_at_any_moment_and_begun_again(
         ends = [LINES_COUNT]
         if chooser.random() < 0.5:
             # Where the input has ended counts if that was noted: then the same run must end first.
-            assert server.run(*world.arguments, settings=SETTINGS)["status"] == 0
-            world.grow(chooser.randrange(1, 20))
-            ends.append(len(world.lines))
-        again = server.run(*world.arguments, settings=SETTINGS)
+            assert server.run(*context.arguments, settings=SETTINGS)["status"] == 0
+            context.grow(chooser.randrange(1, 20))
+            ends.append(len(context.lines))
+        again = server.run(*context.arguments, settings=SETTINGS)
         assert again["status"] == 0, (operation, moment, kind)
-        world.require_exactly_once(ends)
-        shutil.rmtree(world.root)
+        context.require_exactly_once(ends)
+        shutil.rmtree(context.root)
     print(f"{case.name}: killed at {dict(per_kind)}")
     # A file is renamed, a directory made or synced at most a few times in a run.
     assert min(per_kind[each] for each in {*calls}) >= 2
@@ -179,23 +181,23 @@ def test_interrupted_at_any_moment(scratch: Path) -> None:
     chooser = random.Random(os.environ["EOCTL_SEED"])
     statuses: Counter[int] = Counter()
     for number in range(INTERRUPTS_COUNT):
-        world = World(scratch / str(number), Case("topic", 3, SIZE, 1000))
-        world.grow(20_000)
-        arguments = [str(each) for each in world.arguments if str(each) != "--producer-session"]
-        arguments.remove(str(world.root / "session"))
+        context = Context(scratch / str(number), Case("topic", 3, SIZE, 1000))
+        context.grow(20_000)
+        arguments = [str(each) for each in context.arguments if str(each) != "--producer-session"]
+        arguments.remove(str(context.root / "session"))
         process = subprocess.Popen(
             [sys.executable, "-m", "eoctl", *arguments, "--key-separator", "=", *LARGE],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while process.poll() is None and not (world.log_dir / "t-2").exists():
+        while process.poll() is None and not (context.log_dir / "t-2").exists():
             time.sleep(0.01)
         time.sleep(chooser.random())
         process.send_signal(signal.SIGINT)
         statuses[process.wait(60)] += 1
         outcomes: dict[int, set[bool]] = {}
         for partition in range(3):
-            path = world.log_dir / f"t-{partition}"
+            path = context.log_dir / f"t-{partition}"
             found = read_log(path)
             assert not found.undecided
             committed = {each.offset for each in found.committed}
@@ -206,6 +208,6 @@ def test_interrupted_at_any_moment(scratch: Path) -> None:
             (selected,) = discover([path]).selected
             read_tail(Partition.of(selected), 100)
         assert all(len(each) == 1 for each in outcomes.values())
-        shutil.rmtree(world.root)
+        shutil.rmtree(context.root)
     print(f"interrupted {INTERRUPTS_COUNT} times: exit status {dict(statuses)}")
     assert set(statuses) <= {0, 130}

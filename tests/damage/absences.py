@@ -88,9 +88,9 @@ def _swap(draw: random.Random, log: list[Written]) -> str:
 
 def _overwrite(draw: random.Random, log: list[Written]) -> str:
     one, other = draw.randrange(len(log)), draw.randrange(len(log))
-    told = f"{log[other].base} written over {log[one].base}"
+    reported = f"{log[other].base} written over {log[one].base}"
     log[one] = log[other]
-    return told
+    return reported
 
 
 def _misplace(draw: random.Random, log: list[Written]) -> str:
@@ -190,21 +190,21 @@ def complaints(
     lost: Iterable[tuple[int | None, int | None]],
 ) -> list[str]:
     """Tell what is wrong with what a reader gave (offset, value) and reported (first, last)."""
-    told, seen = [], set()
+    reported, seen = [], set()
     for offset, value in given:
         if value != value_of(offset) and not mutant.is_ambiguous:
-            told.append(f"offset {offset} was given as {value!r}")
+            reported.append(f"offset {offset} was given as {value!r}")
         if offset in seen:
-            told.append(f"offset {offset} was given twice")
+            reported.append(f"offset {offset} was given twice")
         seen.add(offset)
     end = max(mutant.offsets)
     ranges = [(first or 0, max(end, first or 0) if last is None else last) for first, last in lost]
-    untold = sorted(
+    unreported = sorted(
         each
         for each in mutant.offsets - seen
         if not any(first <= each <= last for first, last in ranges)
     )
-    if untold:
-        told.append(f"offsets {untold} are neither given nor reported")
-    told += (f"a loss runs from {first} to {last}" for first, last in ranges if last < first)
-    return told
+    if unreported:
+        reported.append(f"offsets {unreported} are neither given nor reported")
+    reported += (f"a loss runs from {first} to {last}" for first, last in ranges if last < first)
+    return reported

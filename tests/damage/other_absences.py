@@ -25,7 +25,7 @@ class Mutant(NamedTuple):
     Attributes:
         partition: its directory, in a log dir.
         records: value and outcome ("", "committed", "aborted" or "open") by offset, as written.
-        told_from: absent records below it need not be told: a cleaner may have removed them.
+        reported_from: absent records below it need not be told: a cleaner may have removed them.
         crashed_from: the same, where the mark of a clean stop is not there.
         end: the log end offset before the change.
         is_whole: nothing was changed.
@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
     partition: Path
     records: Mapping[int, tuple[bytes, str]]
     story: str
-    told_from: int
+    reported_from: int
     crashed_from: int
     end: int
     is_whole: bool
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
     end: int
     write_more: Callable[[HandLogDir], None]
     topic: str = "t"
-    told_from: int = 0
+    reported_from: int = 0
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def mutant(kind: str, seed: int, out: Path, *, is_whole: bool = False) -> Mutant
         partition=made.path / part,
         records=log.records,
         story=f"{kind} {seed}: {'; '.join(story)}",
-        told_from=log.told_from if is_clean else crashed_from,
+        reported_from=log.reported_from if is_clean else crashed_from,
         crashed_from=crashed_from,
         end=log.end,
         is_whole=before == log.segments,
@@ -243,28 +243,28 @@ def faults(
 
     With `withheld`, ranges of unknown outcome, it is a reader of committed records.
     """
-    told, seen = [], set()
+    reported, seen = [], set()
     for offset, value in given:
         true, outcome = log.records.get(offset, (None, ""))
         if value != true and not log.is_ambiguous:
-            told.append(f"offset {offset} was given as {value!r}")
+            reported.append(f"offset {offset} was given as {value!r}")
         if withheld is not None and outcome not in {"", "committed"}:
-            told.append(f"offset {offset} was given, which is {outcome}")
+            reported.append(f"offset {offset} was given, which is {outcome}")
         if offset in seen:
-            told.append(f"offset {offset} was given twice")
+            reported.append(f"offset {offset} was given twice")
         seen.add(offset)
     ranges = [
         (first or 0, max(log.end, first or 0) if last is None else last)
         for first, last in [*lost, *(withheld or ())]
     ]
     wanted = {"", "committed"} if withheld is not None else {"", "committed", "aborted", "open"}
-    untold = sorted(
+    unreported = sorted(
         offset
         for offset, (_, outcome) in log.records.items()
-        if offset >= log.told_from and outcome in wanted and offset not in seen
+        if offset >= log.reported_from and outcome in wanted and offset not in seen
         if not any(first <= offset <= last for first, last in ranges)
     )
-    if untold:
-        told.append(f"offsets {untold} are neither given nor reported")
-    told += (f"a loss runs from {first} to {last}" for first, last in ranges if last < first)
-    return told
+    if unreported:
+        reported.append(f"offsets {unreported} are neither given nor reported")
+    reported += (f"a loss runs from {first} to {last}" for first, last in ranges if last < first)
+    return reported

@@ -35,7 +35,7 @@ def seeds(count: int = 20_000) -> range:
     return range(int(first), int(last) + 1) if wanted else range(times(count // 5, 20))
 
 
-def told_ranges(text: str) -> Iterator[Range]:
+def reported_ranges(text: str) -> Iterator[Range]:
     """The losses in what a command says to people."""
     for first, last in re.findall(r"offsets (\d+) to (\d+|unknown)", text):
         yield int(first), None if last == "unknown" else int(last)
@@ -76,7 +76,7 @@ def consumed(eoctl: Cli, partition: Path) -> tuple[list[tuple[int, bytes]], list
     outcome = eoctl("consume", partition, "--skip-corrupt", "--output", "jsonl")
     rows = map(json.loads, outcome.text.splitlines())
     given = [(each["offset"], each["value"].encode()) for each in rows]
-    return given, [*told_ranges(outcome.errors)]
+    return given, [*reported_ranges(outcome.errors)]
 
 
 PARTS = times(200, 5)  # each ends well within the limit of a test
@@ -99,7 +99,7 @@ def test_nothing_is_lost_in_silence(part: int, tmp_path: Path, eoctl: Cli) -> No
         checked = eoctl("check", mutant.partition, "--fail-on", "error")
 
         assert complaints(mutant, given, lost) == [], mutant.story
-        assert complaints(mutant, given, told_ranges(reading.errors)) == [], mutant.story
+        assert complaints(mutant, given, reported_ranges(reading.errors)) == [], mutant.story
         assert complaints(mutant, files, listed) == [], mutant.story
         if {offset for offset, _ in given} != mutant.offsets:
             statuses = [each.status for each in (lost_of, reading, checked)]

@@ -46,16 +46,16 @@ def test_loss_equals_the_result_of_a_change(
         return  # it is refused, or there is nothing to change
     found = rows_of(eoctl("loss", log_dir, *JSONL), "lost")
     by_change = [row for row in found if row["check_id"] == "JNL-3"]
-    told = {name: sum(row[name] or 0 for row in by_change) for name in COUNTS}
+    reported = {name: sum(row[name] or 0 for row in by_change) for name in COUNTS}
     [price] = [row for row in rows if row["kind"] == "price"]
     if command == "truncate":
         offsets_count = price["cut_end_offset"] - price["cut_start_offset"]
         is_counted = price["records_count"] is not None
-        assert told["offsets_count"] == (0 if is_counted else offsets_count), (price, found)
-        assert told["records_count"] == (price["records_count"] or 0), (price, found)
+        assert reported["offsets_count"] == (0 if is_counted else offsets_count), (price, found)
+        assert reported["records_count"] == (price["records_count"] or 0), (price, found)
     else:
-        assert told["offsets_count"] == (price["lost_offsets_count"] or 0), (price, found)
-        assert told["records_count"] == price["lost_records_count"], (price, found)
+        assert reported["offsets_count"] == (price["lost_offsets_count"] or 0), (price, found)
+        assert reported["records_count"] == price["lost_records_count"], (price, found)
     known = {(row["base_offset"], row["last_offset"]) for row in rows_of(before, "lost")}
     new = {(row["base_offset"], row["last_offset"]) for row in found if row not in by_change}
     assert new <= known, (done.text, found)

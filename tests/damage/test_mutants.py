@@ -54,18 +54,18 @@ def test_commands_say_what_their_readers_do(
         _, segments = pieces.draw(rng, v2, v2)
         mutant = faults.mutate(rng, segments)
         write_files(directory, segments, mutant.files)
-        is_told = False
+        is_reported = False
         for place, data in enumerate(mutant.files):
             path = directory / f"{segments[place].base_offset:020d}.log"
             kinds = _check_rows(eoctl, path, judge.good_batches(data, mutant.places[place]))
             if place == len(mutant.files) - 1:
                 kinds -= END_KINDS  # there the log ends, for who reads it
-            is_told |= bool(kinds)
+            is_reported |= bool(kinds)
         consumed = eoctl("consume", directory, "--skip-corrupt", "--output", "jsonl")
         assert consumed.status in {0, 1, 5}, mutant.words  # 1: damaged, and given
         exported = eoctl("export", directory, "--to", tmp_path / f"export-{number}")
         assert exported.status in {0, 1}, mutant.words
-        if is_told:
+        if is_reported:
             assert exported.status == 1, mutant.words
             assert consumed.status, mutant.words
 
@@ -75,9 +75,9 @@ def _check_rows(eoctl: Callable[..., Outcome], path: Path, good: list[judge.Batc
     found = eoctl("dump-segment", path, "--output", "jsonl")
     rows = [json.loads(line) for line in found.text.splitlines()]
     given = {each["pos"] for each in rows if each["kind"] == "batch"}
-    told = [each for each in rows if each["kind"] == "verdict" and not each["is_normal"]]
+    reported = [each for each in rows if each["kind"] == "verdict" and not each["is_normal"]]
     for batch in good:
-        is_told = any(each["start_pos"] <= batch.pos < each["end_pos"] for each in told)
-        assert batch.pos in given or is_told, path
-    assert found.status == 1 or not told
-    return {each["verdict"] for each in told}
+        is_reported = any(each["start_pos"] <= batch.pos < each["end_pos"] for each in reported)
+        assert batch.pos in given or is_reported, path
+    assert found.status == 1 or not reported
+    return {each["verdict"] for each in reported}

@@ -18,8 +18,8 @@ from tests.damage.test_absences import (
     exported,
     listed_in,
     ranges_in,
+    reported_ranges,
     seeds,
-    told_ranges,
 )
 from tests.drawn import times
 
@@ -64,7 +64,7 @@ def committed(eoctl: Cli, partition: Path) -> tuple[Given, list[Range]]:
     given: Given = [(each["offset"], each["value"].encode()) for each in rows]
     stable = re.search(r"the last stable offset is (\d+)", outcome.errors)
     unstable: list[Range] = [(int(stable[1]), None)] if stable else []
-    return given, [*told_ranges(outcome.errors), *unstable]
+    return given, [*reported_ranges(outcome.errors), *unstable]
 
 
 def prefixed(reader: str, found: list[str]) -> list[str]:
@@ -91,7 +91,9 @@ def judged(log: Mutant, out: Path, eoctl: Cli) -> list[str]:
     audited = eoctl(*audit)
     found += prefixed("audit", faults(log, given, ranges_in(audited)))
     checked = eoctl("check", log.partition, "--fail-on", "error")
-    missed = {each for each in log.records if each >= log.told_from} - {each for each, _ in given}
+    missed = {each for each in log.records if each >= log.reported_from} - {
+        each for each, _ in given
+    }
     if missed:
         statuses = [losing.status, audited.status, checked.status]
         if 0 in statuses or exporting.status not in {1, 5}:
@@ -152,7 +154,7 @@ def test_what_is_salvaged_is_told(kind: str, part: int, tmp_path: Path, eoctl: C
     for seed in seeds(4_000)[part::PARTS][:: times(1, 2)]:
         log = mutant(kind, seed, directory(tmp_path / str(seed)))
         # A repair takes the mark of a clean stop away.
-        log = log._replace(told_from=log.crashed_from)
+        log = log._replace(reported_from=log.crashed_from)
         call = ("repair", log.partition, "--strategy", "salvage", "--single-copy", "--apply")
         repaired = eoctl(*call, "--output", "jsonl")
         assert repaired.status in {0, 1, 5}, (log.story, repaired.errors)

@@ -92,8 +92,10 @@ def test_it_costs_its_batch_alone(
     rows = [json.loads(line) for each in files for line in each.read_text().splitlines()]
     assert [row["offset"] for row in rows] == offsets_of(wrong)
     losses = [json.loads(line) for line in (tmp_path / "out/_lost.jsonl").read_text().splitlines()]
-    told = [each for row in losses for each in range(row["base_offset"], row["last_offset"] + 1)]
-    assert sorted(set(told)) == [*lost]
+    reported = [
+        each for row in losses for each in range(row["base_offset"], row["last_offset"] + 1)
+    ]
+    assert sorted(set(reported)) == [*lost]
     (summary,) = map(json.loads, exported.text.splitlines())
     assert (summary["lost_offsets"], summary["lost_ranges"]) == (len(lost), len(losses))
     assert losses[0]["start_pos"] == batches[3].pos

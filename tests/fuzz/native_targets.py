@@ -10,8 +10,8 @@ import numpy as np
 from eoctl.dump import log_text
 from storage.formats.java_text import kafka_text
 from storage.kernels import native_kernel, numpy_kernel
+from storage.kernels.kernel_choice import native_module
 from storage.kernels.layouts import empty_table
-from storage.kernels.select import native_module
 from tests.text.native_text import say_natively
 from tests.text.plain_text import MODES, say_plainly
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from storage.kernels.select import Native
+    from storage.kernels.kernel_choice import Native
 
 # What a caller may do wrong; anything else would be a panic.
 REFUSED = (OverflowError, ValueError, TypeError)

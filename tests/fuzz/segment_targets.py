@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recovery.look.describe import describe_partition
+from recovery.inspect.describe import describe_partition
 from recovery.rebuild import verify_index
 from storage.dirs import lookup
 from storage.dirs.cluster_image import load_cluster_image

@@ -7,7 +7,7 @@ from itertools import pairwise
 from recovery.summaries.codec import pack_piece, pack_summary, unpack_piece
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import Split
 
 from .engine import Target

@@ -30,7 +30,7 @@ from eoctl.lab.bench.brokers import (
     node_lines,
     replication_factors,
 )
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 
 from .broker import (
     DEFAULTS,
@@ -355,8 +355,8 @@ class Cluster:
         """As `wait_for`, for anything that can be asked of what they tell."""
         deadline_s = time.monotonic() + timeout_s
         while True:
-            told = {*self.seen(topic, partition).values()}
-            if len(told) == 1 and (only := told.pop()) is not None and is_so(only):
+            reported = {*self.seen(topic, partition).values()}
+            if len(reported) == 1 and (only := reported.pop()) is not None and is_so(only):
                 return only
             if time.monotonic() > deadline_s:
                 seen = self.seen(topic, partition)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.client import Outgoing
 from tests.kafka.cluster import Cluster, PartitionSeen
@@ -207,8 +207,8 @@ def _settled(cluster: Cluster, topic: str) -> PartitionSeen:
     last: PartitionSeen | None = None
     since_s = begun_s
     while True:
-        told = {*cluster.seen(topic).values()}
-        found = told.pop() if len(told) == 1 else None
+        reported = {*cluster.seen(topic).values()}
+        found = reported.pop() if len(reported) == 1 else None
         now_s = time.monotonic()
         if found is None or found != last:
             last, since_s = found, now_s

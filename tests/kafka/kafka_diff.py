@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.checks.grounds.broker_version import (
+from recovery.checks.context.broker_version import (
     FEATURES,
     METADATA_VERSION,
     NEWEST,
@@ -49,7 +49,7 @@ TRANSACTIONS = "storage/formats/transaction_state.py"
 REMOTE = "storage/formats/remote_log_metadata.py"
 CONTROL = "storage/formats/control_record.py"
 SETTINGS_FILE = "storage/dirs/topic_settings.py"
-RELEASES_FILE = "recovery/checks/grounds/broker_version.py"
+RELEASES_FILE = "recovery/checks/context/broker_version.py"
 
 # Known, and right as it is: types that other releases have.
 ACCEPTED = frozenset(

@@ -1,4 +1,4 @@
-"""Courses of events (`tests.lab.courses`) on real brokers.
+"""Failure scenarios (`tests.lab.scenarios`) on real brokers.
 
 Nothing waits for a time: what is to be so after each step is known, and is waited for.
 """
@@ -18,26 +18,26 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from eoctl.lab.world.network import NETWORK_EXCEPTION
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.network import NETWORK_EXCEPTION
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from storage.errors import EoctlError
 from storage.formats import cluster_metadata
 from tests.kafka import client
 from tests.kafka.cluster import WAIT_S, Cluster
 from tests.kafka.raw_produce import RawProducer
-from tests.lab.courses import (
+from tests.lab.scenarios import (
     BROKERS,
     TOPIC,
     TRANSACTION_TIMEOUT_MS,
     TRANSACTIONAL_ID,
-    Course,
     Facts,
+    Scenario,
     Sending,
     Stand,
     facts_of,
     metadata_of,
     offsets_of,
-    play,
+    simulate,
     states_of,
 )
 from tests.writing import batch
@@ -62,17 +62,17 @@ class TooSlowError(Exception):
 class RealStage:
     """Three real brokers and a controller."""
 
-    def __init__(self, root: Path, course: Course) -> None:
+    def __init__(self, root: Path, scenario: Scenario) -> None:
         self._cluster = Cluster(
             root,
-            elr=course.has_elr,
+            elr=scenario.has_elr,
             overrides={
-                "broker.session.timeout.ms": str(course.session_ms),
-                "replica.lag.time.max.ms": str(course.lag_ms),
+                "broker.session.timeout.ms": str(scenario.session_ms),
+                "replica.lag.time.max.ms": str(scenario.lag_ms),
                 "unclean.leader.election.interval.ms": "500",
             },
         )
-        self._min_insync = course.min_insync
+        self._min_insync = scenario.min_insync
         self._marks = 1_000_000
         self._leader = 0
         self._paused: set[int] = set()
@@ -99,27 +99,27 @@ class RealStage:
             self._sender.close()
         self._cluster.close()
 
-    def play(self, course: Course, answers: list[list[str]], stands: list[Stand]) -> Facts:
+    def simulate(self, scenario: Scenario, answers: list[list[str]], stands: list[Stand]) -> Facts:
         """Play a course that was played before.
 
         Raises:
             TooSlowError: that is not what happened.
             AssertionError: it differs.
         """
-        told = []
+        reported = []
         try:
-            for group, expected, stand in zip(course.groups(), answers, stands, strict=True):
-                found = [*play(self, group)]
+            for group, expected, stand in zip(scenario.groups(), answers, stands, strict=True):
+                found = [*simulate(self, group)]
                 assert found == expected, (group, found, expected)
-                told += found
+                reported += found
                 self._agree(group, stand)
         except Exception as exc:
-            self._require_quick(course, exc)
+            self._require_quick(scenario, exc)
             raise
         cuts = {each: self._cuts(each) for each in BROKERS}
         self._cluster.kill(*self._cluster.running)
-        self._require_quick(course, None)
-        return facts_of(self, told, states_of(self.log_dir(CONTROLLER_ID)), cuts)
+        self._require_quick(scenario, None)
+        return facts_of(self, reported, states_of(self.log_dir(CONTROLLER_ID)), cuts)
 
     def log_dir(self, broker: int) -> Path:
         """Of a node."""
@@ -139,12 +139,15 @@ class RealStage:
             return found == stand
 
         assert _wait(is_so), (group, found, stand)
-        told = {(stand.leader, frozenset(stand.isr))}
+        reported = {(stand.leader, frozenset(stand.isr))}
         asked = [each for each in self._running if each not in self._paused]
-        assert not asked or _wait(lambda: {*map(self._told, asked)} == told), (group, told)
+        assert not asked or _wait(lambda: {*map(self._reported, asked)} == reported), (
+            group,
+            reported,
+        )
         self._leader = stand.leader
 
-    def _told(self, broker: int) -> tuple[int, frozenset[int]] | None:
+    def _reported(self, broker: int) -> tuple[int, frozenset[int]] | None:
         """Who leads, and the ISR, as a broker tells its clients."""
         seen = self._cluster.seen_by(broker, TOPIC)
         return None if seen is None else (seen.leader, seen.isr)
@@ -157,10 +160,10 @@ class RealStage:
             return None
         return Stand(state.leader, state.isr, offsets)
 
-    def _require_quick(self, course: Course, cause: Exception | None) -> None:
+    def _require_quick(self, scenario: Scenario, cause: Exception | None) -> None:
         """Raise TooSlowError if more sessions ended than brokers died."""
         deaths = Counter(
-            words[1] for group in course.groups() for words in group if words[0] in DEATHS
+            words[1] for group in scenario.groups() for words in group if words[0] in DEATHS
         )
         ended: Counter[str] = Counter()
         heard_of: set[int] = set()
@@ -193,7 +196,7 @@ class RealStage:
         """Send a batch as it is; if its broker leads, wait until it is appended, or answered."""
         assert self._sender is None
         broker = self._leader if sending.broker is None else sending.broker
-        data = batch(sending.count, sending.identity, timestamp_ms=int(time.time() * 1000))
+        data = batch(sending.records_count, sending.identity, timestamp_ms=int(time.time() * 1000))
         before = self._log_end(broker)
         sender = self._sender = RawProducer(self._cluster.bootstrap_of(broker))
         sender.begin(TOPIC, 0, data, timeout_ms=sending.timeout_ms)
@@ -239,8 +242,10 @@ class RealStage:
 
     def read(self) -> str:
         """Count what a read_committed consumer is given."""
-        told = client.consume(self._cluster.bootstrap, TOPIC, 0, isolation=client.READ_COMMITTED)
-        return f"read {len(told.records)}"
+        reported = client.consume(
+            self._cluster.bootstrap, TOPIC, 0, isolation=client.READ_COMMITTED
+        )
+        return f"read {len(reported.records)}"
 
     def act(self, action: str, target: str) -> None:
         """Do anything else."""

@@ -21,7 +21,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.lab.guarantees.courses import play_course, shortened
 from eoctl.lab.guarantees.matrix import (
     DIMENSIONS,
     EFFECTS,
@@ -36,6 +35,7 @@ from eoctl.lab.guarantees.matrix import (
     load_matrix,
     tried_cells,
 )
+from eoctl.lab.guarantees.scenarios import shortened, simulate_scenario
 from tests.lab.claims import CLAIMS
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class Task(NamedTuple):
 
 def effects_in(cell: GuaranteeCell, witness: Witness) -> set[str]:
     """What a course of events comes to in a cell."""
-    return {effect_of(each) for each in play_course(cell.settings, witness.run_in(cell)).kinds}
+    return {
+        effect_of(each) for each in simulate_scenario(cell.settings, witness.run_in(cell)).kinds
+    }
 
 
 def explored(task: Task) -> Found:
@@ -87,11 +89,11 @@ def explored(task: Task) -> Found:
             for effect in effects_in(cell, known):
                 witnesses.setdefault(effect, known)
     for seed in range(found.seeds_count, found.seeds_count + task.more):
-        course = play_course(cell.settings, cell.run_of_seed(seed))
-        violations += bool(course.findings)
-        for effect in {effect_of(each) for each in course.kinds} - {*witnesses}:
-            wanted = {each for each in course.kinds if effect_of(each) == effect}
-            run = shortened(cell.settings, course, wanted).run
+        scenario = simulate_scenario(cell.settings, cell.run_of_seed(seed))
+        violations += bool(scenario.findings)
+        for effect in {effect_of(each) for each in scenario.kinds} - {*witnesses}:
+            wanted = {each for each in scenario.kinds if effect_of(each) == effect}
+            run = shortened(cell.settings, scenario, wanted).run
             witnesses[effect] = Witness(run.seed, run.records, run.rate, run.burst, run.faults)
     return found._replace(
         seeds_count=found.seeds_count + task.more,
@@ -112,9 +114,9 @@ def pursued(aim: tuple[Found, str]) -> Found:
 
 def tried(aim: tuple[Found, tuple[Witness, ...]]) -> Found:
     """Try courses of events that were found in other cells."""
-    found, courses = aim
+    found, scenarios = aim
     witnesses = dict(found.witnesses)
-    for each in courses:
+    for each in scenarios:
         for effect in effects_in(found.cell, each):
             witnesses.setdefault(effect, each)
     return found._replace(witnesses=witnesses)
@@ -183,12 +185,12 @@ class Search:
         seconds: after that they are given no more.
 
     Attributes:
-        played_count: courses of events with seeds that no cell had yet.
+        simulated_count: courses of events with seeds that no cell had yet.
     """
 
     def __init__(self, found: dict[GuaranteeCell, Found], more: int, seconds: float) -> None:
         self.found = found
-        self.played_count = 0
+        self.simulated_count = 0
         # What is enough for a cell that nothing is found in.
         self._wanted = {
             cell: max(each.seeds_count + more, ENOUGH_SEEDS) for cell, each in found.items()
@@ -225,7 +227,7 @@ class Search:
     def take(self, each: Found) -> None:
         """Take what was found in a cell."""
         before = self.found[each.cell]
-        self.played_count += max(each.seeds_count - before.seeds_count, 0)
+        self.simulated_count += max(each.seeds_count - before.seeds_count, 0)
         if before.seeds_count >= ENOUGH_SEEDS and {*each.witnesses} - {*before.witnesses}:
             print("nothing had been found here:", each.cell, each.witnesses, flush=True)
         self.found[each.cell] = each
@@ -264,23 +266,23 @@ class Search:
         while True:
             aims = []
             for cell, found in self.found.items():
-                courses = dict.fromkeys(
-                    course
+                scenarios = dict.fromkeys(
+                    scenario
                     for effect in EFFECTS
                     if effect not in found.witnesses
-                    for course in self._near_courses(cell, effect)
-                    if (cell, course) not in done
+                    for scenario in self._near_scenarios(cell, effect)
+                    if (cell, scenario) not in done
                 )
-                done |= {(cell, course) for course in courses}
-                if courses:
-                    aims.append((found, tuple(courses)))
+                done |= {(cell, scenario) for scenario in scenarios}
+                if scenarios:
+                    aims.append((found, tuple(scenarios)))
             before = sum(len(each.witnesses) for each in self.found.values())
             for each in pool.imap(tried, aims, chunksize=4):
                 self.take(each)
             if sum(len(each.witnesses) for each in self.found.values()) == before:
                 return
 
-    def _near_courses(self, cell: GuaranteeCell, effect: str) -> list[Witness]:
+    def _near_scenarios(self, cell: GuaranteeCell, effect: str) -> list[Witness]:
         others = (self.found[each].witnesses for each in near(cell) if each in self.found)
         return sorted({each[effect] for each in others if effect in each})[:MAX_NEAR]
 
@@ -336,7 +338,7 @@ def main() -> None:
     none = [each.seeds_count for each in search.found.values() if not each.witnesses]
     may = len(search.found) - len(none)
     print(
-        f"{search.played_count} new seeds; {may} cells with a witness; {len(none)} with none in {min(none, default=0)} to"
+        f"{search.simulated_count} new seeds; {may} cells with a witness; {len(none)} with none in {min(none, default=0)} to"
         f" {max(none, default=0)} seeds; {sum(each.seeds_count for each in search.found.values())}"
         " seeds in all"
     )

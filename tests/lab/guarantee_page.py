@@ -179,11 +179,11 @@ def _claims() -> Iterator[str]:
     for claim in CLAIMS:
         result = by_cell[claim.cell.canonical]
         what = f" that may {' or '.join(claim.never)}" if claim.never else ""
-        course = f"none{what} in {result.seeds_count:,} scenarios"
+        scenario = f"none{what} in {result.seeds_count:,} scenarios"
         if claim.effect:
             witness = load_matrix().witnesses[result.witnesses[claim.effect]]
-            course = f"{witness.records} records, seed {witness.seed}: `{witness.faults}`"
-        yield f"| {claim.words} | {result.verdict} | {_cell_words(claim)} | {course} |"
+            scenario = f"{witness.records} records, seed {witness.seed}: `{witness.faults}`"
+        yield f"| {claim.words} | {result.verdict} | {_cell_words(claim)} | {scenario} |"
 
 
 def _cell_words(claim: Claim) -> str:

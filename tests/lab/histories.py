@@ -10,8 +10,8 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.lab.checker.findings import judge
 from eoctl.lab.checker.histories import HistorySource
-from eoctl.lab.checker.judge import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.lab.clients.producer import Producer
+from eoctl.lab.environment.leader import LeaderReplica
+from eoctl.lab.environment.network import MS_US, ConsumerAnswer, ProduceAnswer
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
 from eoctl.lab.nodes import broker_life
 from eoctl.lab.nodes.broker import Broker
 from eoctl.lab.nodes.controller import Controller
-from eoctl.lab.nodes.coordinator import PlayedCoordinator
+from eoctl.lab.nodes.coordinator import SimulatedCoordinator
 from eoctl.lab.nodes.running_log import RunningLog
-from eoctl.lab.world.leader import LeaderReplica
-from eoctl.lab.world.network import MS_US, ConsumerAnswer, ProduceAnswer
-from eoctl.lab.world.settings import PlaySettings, RunSettings
 from recovery.elections import rules
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from eoctl.lab.world.leader import IsrChange
-    from eoctl.lab.world.network import FetchPart
+    from eoctl.lab.environment.leader import IsrChange
+    from eoctl.lab.environment.network import FetchPart
     from recovery.elections.rules import PartitionState, Terms
     from storage.file_names import TopicPartition
 
@@ -279,14 +279,14 @@ def _believes_unreplicated_markers(patched: pytest.MonkeyPatch) -> None:
 
 def _forgets_who_has_a_marker(patched: pytest.MonkeyPatch) -> None:
     """REPL-13: a transaction counts as ended with the first of its markers."""
-    marked = PlayedCoordinator._marked
+    marked = SimulatedCoordinator._marked
 
-    def forget(self: PlayedCoordinator, ending: Any, key: TopicPartition) -> None:
+    def forget(self: SimulatedCoordinator, ending: Any, key: TopicPartition) -> None:
         if ending.waiting:
             ending.waiting = [key]
         marked(self, ending, key)
 
-    patched.setattr(PlayedCoordinator, "_marked", forget)
+    patched.setattr(SimulatedCoordinator, "_marked", forget)
 
 
 def _elects_outside(patched: pytest.MonkeyPatch) -> None:
@@ -331,9 +331,9 @@ def _fences_nobody(patched: pytest.MonkeyPatch) -> None:
 def _lets_the_dead_in(patched: pytest.MonkeyPatch) -> None:
     """REPL-11: with ELR, a broker that was not stopped cleanly keeps its place."""
 
-    def registered(*told: Any, is_clean: bool) -> PartitionState:
+    def registered(*reported: Any, is_clean: bool) -> PartitionState:
         del is_clean
-        return rules.fenced(*told)
+        return rules.fenced(*reported)
 
     patched.setattr(rules, "registered", registered)
 

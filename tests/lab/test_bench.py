@@ -17,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.lab.bench import brokers as brokers_module
-from eoctl.lab.bench import course, tables
-from eoctl.lab.bench.brokers import RunningBrokers, choose_ports, fsync_policy
-from eoctl.lab.bench.course import WARMUP, BenchCourse, CellRun, CourseOptions, left_s, order_of
-from eoctl.lab.bench.landed import (
+from eoctl.lab.bench import runner, tables
+from eoctl.lab.bench.audit import (
     Landed,
     ReadCopy,
     Stretch,
@@ -30,6 +28,7 @@ from eoctl.lab.bench.landed import (
     read_copy,
     stretches,
 )
+from eoctl.lab.bench.brokers import RunningBrokers, choose_ports, fsync_policy
 from eoctl.lab.bench.load import (
     ACKNOWLEDGED,
     FAILED,
@@ -49,6 +48,7 @@ from eoctl.lab.bench.load import (
     values_pool,
 )
 from eoctl.lab.bench.run import Recorder, warming_notes, with_needed
+from eoctl.lab.bench.runner import WARMUP, BenchScenario, CellRun, ScenarioOptions, left_s, order_of
 from eoctl.lab.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.lab.bench.work_dir import MARKER_NAME, start_ticks
 from eoctl.libraries import install_call
@@ -271,9 +271,9 @@ def test_what_a_call_before_has_left(eoctl: Run, here: Path) -> None:
 
 
 def test_commands_of_owners_are_given_the_id(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    reported = tmp_path / "told"
     script = tmp_path / "script"
-    script.write_text(f'#!/bin/sh\necho "$@" >>"{told}"\n[ "$2" != 3 ]\n')
+    script.write_text(f'#!/bin/sh\necho "$@" >>"{reported}"\n[ "$2" != 3 ]\n')
     script.chmod(0o755)
     cluster = RunningBrokers("127.0.0.1:1", [str(script), "kill"], [str(script), "start"])
     cluster.kill(2)
@@ -281,7 +281,7 @@ def test_commands_of_owners_are_given_the_id(tmp_path: Path) -> None:
     cluster.start(2)
     cluster.close()
     cluster.require_running()
-    assert told.read_text() == "kill 2\nstart 2\n"
+    assert reported.read_text() == "kill 2\nstart 2\n"
     cluster.kill(3)
     cluster.close()
     with pytest.raises(RefusedError, match="kill 3 ended with status 1"):
@@ -314,18 +314,18 @@ def test_what_the_tool_of_java_says(here: Path, text: str, status: int) -> None:
 # --- the load, to a broker that librdkafka plays --------------------------------------------------
 
 
-def played(cell: Cell, **options: float) -> Load:
+def simulated(cell: Cell, **options: float) -> Load:
     settings = producer_settings("played", cell, "x" if cell.txn_records else "")
     whole = {"records": 300, "seconds": 0, "in_flight": 7, "value_bytes": 10, "seed": 0} | options
     load = LoadOptions(**whole)  # type: ignore[arg-type]
     return Load(settings | {"test.mock.num.brokers": 1}, "t", cell.partitions, RUN_KEY, load)
 
 
-PLAYED = Cell(3, "x", ACKS_ALL, 1, 1, 4)
+SIMULATED = Cell(3, "x", ACKS_ALL, 1, 1, 4)
 
 
 def test_each_record_is_followed() -> None:
-    load = played(PLAYED)
+    load = simulated(SIMULATED)
     opened: list[int] = []
     put = load._lane.put
     load._lane = load._lane._replace(put=lambda *each: opened.append(put(*each)) or opened[-1])
@@ -339,7 +339,7 @@ def test_each_record_is_followed() -> None:
 
 @pytest.mark.exhaustive
 def test_records_are_sent_for_a_time() -> None:
-    sent = played(PLAYED, seconds=1.0).send()
+    sent = simulated(SIMULATED, seconds=1.0).send()
     assert sent.records_count > 0
     assert np.ptp(sent.intended_ns) < 60e9
     assert (sent.status == ACKNOWLEDGED).all()
@@ -350,7 +350,7 @@ def test_records_are_sent_for_a_time() -> None:
 def test_the_bare_loop_has_times_of_its_own(size: dict[str, Any]) -> None:
     """A clock is read now and then: what lies between two readings has its share of both."""
     begun_ns = time.monotonic_ns()
-    sent = played(PLAYED, **size).send_bare()
+    sent = simulated(SIMULATED, **size).send_bare()
     ended_ns = time.monotonic_ns()
     assert sent.records_count == size.get("records", sent.records_count) > 0
     assert (np.diff(sent.intended_ns) >= 0).all()
@@ -363,24 +363,24 @@ def test_the_bare_loop_has_times_of_its_own(size: dict[str, Any]) -> None:
 
 
 def test_records_have_their_times_beforehand() -> None:
-    sent = played(PLAYED, records=100).send(rate=1000)
+    sent = simulated(SIMULATED, records=100).send(rate=1000)
     assert np.diff(sent.intended_ns).tolist() == [1_000_000] * 99
 
 
 def test_transactions_are_answered_by_their_ends() -> None:
-    cell = PLAYED._replace(is_idempotent=True, retries=100, txn_records=10, txn_partitions=2)
-    sent = played(cell).send_transactions(10, 2, 5)
+    cell = SIMULATED._replace(is_idempotent=True, retries=100, txn_records=10, txn_partitions=2)
+    sent = simulated(cell).send_transactions(10, 2, 5)
     assert sent.records_count == 50
     assert (sent.status == ACKNOWLEDGED).all()
     assert {*np.unique(sent.answered_ns, return_counts=True)[1].tolist()} == {10}
     assert sent.partition[10:14].tolist() == [1, 2, 1, 2]
-    assert played(cell, records=25).send_transactions(10, 2, 500).records_count == 25
+    assert simulated(cell, records=25).send_transactions(10, 2, 500).records_count == 25
 
 
 @pytest.mark.exhaustive
 def test_records_that_fail_are_named() -> None:
     """Nobody listens: they are given up."""
-    settings = producer_settings("127.0.0.1:1", PLAYED) | {"message.timeout.ms": 200}
+    settings = producer_settings("127.0.0.1:1", SIMULATED) | {"message.timeout.ms": 200}
     options = LoadOptions(records=5, seconds=0, in_flight=5, value_bytes=10, seed=0)
     sent = Load(settings, "t", 4, RUN_KEY, options).send()
     assert (sent.status == FAILED).all()
@@ -397,7 +397,7 @@ class Trap(list[int]):
 
 
 def test_an_interrupt_within_an_answer_is_one() -> None:
-    load = played(PLAYED)
+    load = simulated(SIMULATED)
     followed = load._followed._replace(answered_ns=Trap())
     load._lane = lane(load._producer, "t", load._values, followed)
     before = signal.getsignal(signal.SIGINT)
@@ -541,14 +541,14 @@ def test_stretches_say_each_record_once(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     found = stretches(np.array(partition, np.int32), np.array(chosen, np.bool_))
     own = {part: [each for each in range(count) if partition[each] == part] for part in range(3)}
-    told = [
+    reported = [
         each
         for one in found
         for each in own[one.partition]
         if one.first_sequence <= each <= one.last_sequence
     ]
-    assert sorted(told) == [each for each in range(count) if chosen[each]]
-    assert sum(each.records_count for each in found) == len(told)
+    assert sorted(reported) == [each for each in range(count) if chosen[each]]
+    assert sum(each.records_count for each in found) == len(reported)
 
 
 @pytest.mark.exhaustive
@@ -728,9 +728,9 @@ def test_what_is_a_finding(
     assert tables.is_sound(runs) is is_sound
     rows = [*tables.relation_rows(tables.by_cell(runs))]
     assert all(each.holds == "yes" for each in rows) is is_sound
-    told = [*tables.answer(runs)]
-    assert any(each.startswith("WRONG: ") for each in told) is not is_sound
-    assert all(len(each) <= 80 for each in told)
+    reported = [*tables.answer(runs)]
+    assert any(each.startswith("WRONG: ") for each in reported) is not is_sound
+    assert all(len(each) <= 80 for each in reported)
 
 
 @pytest.mark.parametrize(
@@ -740,11 +740,11 @@ def test_what_is_a_finding(
         ((79, 80, 81), "77 (76..78) to 80 (79..81)"),
     ],
 )
-def test_our_load_beside_the_bare_loop(bare_rates: tuple[float, ...], told: str) -> None:
+def test_our_load_beside_the_bare_loop(bare_rates: tuple[float, ...], reported: str) -> None:
     """A busy machine slows runs, and not loads: where they overlap no ratio is one of loads."""
     bare = next(each for each in with_bare(SCENARIOS[3][1]) if each.name == "bare")
     runs = three({"0-rf1-min1": (76, 77, 78)}) + [run_of(bare, each) for each in bare_rates]
-    assert tables.bare_ratio(tables.by_cell(runs)) == [(3, 77 / sorted(bare_rates)[1], told)]
+    assert tables.bare_ratio(tables.by_cell(runs)) == [(3, 77 / sorted(bare_rates)[1], reported)]
 
 
 def test_nothing_was_promised_by_acks_0() -> None:
@@ -785,15 +785,15 @@ def test_each_cell_begins_once() -> None:
     assert all({*each} == {*cells} for each in orders)
 
 
-def course_of(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+def scenario_of(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """Repetitions and cells of a course in which nothing is sent."""
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
     monkeypatch.setattr(
-        BenchCourse, "_run", lambda _, cell, each, __: run_of(cell, 1.0)._replace(repetition=each)
+        BenchScenario, "_run", lambda _, cell, each, __: run_of(cell, 1.0)._replace(repetition=each)
     )
-    course = BenchCourse(None, cells, CourseOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
-    found = [(each.repetition, each.cell.name) for each in course.runs()]
-    assert len(found) == course.runs_count
+    sequence = BenchScenario(None, cells, ScenarioOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
+    found = [(each.repetition, each.cell.name) for each in sequence.runs()]
+    assert len(found) == sequence.runs_count
     return found
 
 
@@ -801,14 +801,14 @@ def test_each_cell_warms_brokers_but_those_that_kill_or_have_a_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     three = SCENARIOS[3][1]
-    found = course_of(three, monkeypatch)
+    found = scenario_of(three, monkeypatch)
     assert found[: len(three) + 1] == [
         *((WARMUP, each.name) for each in three),
         (0, three[0].name),
     ]
     assert len(found) == 4 * len(three)
-    assert all(number != WARMUP for number, _ in course_of(SCENARIOS[5][1], monkeypatch))
-    rates = course_of(SCENARIOS[6][1], monkeypatch)
+    assert all(number != WARMUP for number, _ in scenario_of(SCENARIOS[5][1], monkeypatch))
+    rates = scenario_of(SCENARIOS[6][1], monkeypatch)
     assert rates[:4] == [(WARMUP, "max"), (0, "max"), (1, "max"), (2, "max")]
     assert len({*rates}) == len(rates) == 4 + 3 * 3
 
@@ -819,14 +819,14 @@ def test_brokers_are_warmed_until_they_do_not_become_quicker(
     rates = iter([90, 180, 190, 230, 220, 300, 310, 320, 310, 290, 340, 320, 330])
     asked: list[tuple[Cell, int, float]] = []
 
-    def run(_: BenchCourse, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+    def run(_: BenchScenario, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
         asked.append((cell, repetition, load.seconds))
         return run_of(cell, next(rates))._replace(repetition=repetition)
 
-    monkeypatch.setattr(BenchCourse, "_run", run)
+    monkeypatch.setattr(BenchScenario, "_run", run)
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
-    options = CourseOptions(3, True, 0.05, load)
-    runs = [*BenchCourse(None, SCENARIOS[5][1], options, print).warm()]  # type: ignore[arg-type]
+    options = ScenarioOptions(3, True, 0.05, load)
+    runs = [*BenchScenario(None, SCENARIOS[5][1], options, print).warm()]  # type: ignore[arg-type]
     assert next(rates, None) is None
     cell, _, seconds = asked[0]
     assert (cell.replication_factor, cell.faults, cell.rate_ratio) == (4, (), 0)
@@ -837,7 +837,7 @@ def test_brokers_are_warmed_until_they_do_not_become_quicker(
     assert [*warming_notes(runs)] == ["brokers were warmed by 13 runs: from 90 to 330 records/s"]
     assert "still became quicker" in str([*warming_notes(runs[:11])])
     options = options._replace(has_warmup=False)
-    assert [*BenchCourse(None, SCENARIOS[5][1], options, print).warm()] == []  # type: ignore[arg-type]
+    assert [*BenchScenario(None, SCENARIOS[5][1], options, print).warm()] == []  # type: ignore[arg-type]
     assert [*warming_notes([])] == []
 
 
@@ -847,18 +847,18 @@ def test_brokers_that_never_are_steady_are_warmed_for_minutes_at_most(
     rates: list[float] = [1.0]
     now_s = 100.0
 
-    def run(_: BenchCourse, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+    def run(_: BenchScenario, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
         nonlocal now_s
         now_s += load.seconds
         rates.append(rates[-1] * 1.2)
         return run_of(cell, rates[-1])._replace(repetition=repetition)
 
-    monkeypatch.setattr(BenchCourse, "_run", run)
+    monkeypatch.setattr(BenchScenario, "_run", run)
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
-    options = CourseOptions(3, True, 0.05, load)
-    warmed = [*BenchCourse(None, SCENARIOS[6][1], options, print).warm()]  # type: ignore[arg-type]
-    assert len(warmed) * course.WARM_RUN_S == course.WARM_MOST_S
+    options = ScenarioOptions(3, True, 0.05, load)
+    warmed = [*BenchScenario(None, SCENARIOS[6][1], options, print).warm()]  # type: ignore[arg-type]
+    assert len(warmed) * runner.WARM_RUN_S == runner.WARM_MOST_S
 
 
 def test_a_warm_up_run_counts_in_what_has_landed_alone() -> None:
@@ -893,12 +893,12 @@ def test_javas_tool_is_told_a_time_in_records(monkeypatch: pytest.MonkeyPatch) -
 
     cluster = SimpleNamespace(bootstrap="b", create_topic=lambda *_: {}, delete_topic=lambda _: 0)
     cluster.broker_ids = []
-    monkeypatch.setattr(course, "send_by_java", send)
+    monkeypatch.setattr(runner, "send_by_java", send)
     landed = run_of(cell, 1.0).landed
-    monkeypatch.setattr(BenchCourse, "_audit", lambda *_: ({}, landed))
+    monkeypatch.setattr(BenchScenario, "_audit", lambda *_: ({}, landed))
     load = LoadOptions(records=7, seconds=5.0, in_flight=1, value_bytes=1, seed=0)
-    options = CourseOptions(1, True, 0.05, load, kafka=object())  # type: ignore[arg-type]
-    runs = [*BenchCourse(cluster, [cell], options, print).runs()]  # type: ignore[arg-type]
+    options = ScenarioOptions(1, True, 0.05, load, kafka=object())  # type: ignore[arg-type]
+    runs = [*BenchScenario(cluster, [cell], options, print).runs()]  # type: ignore[arg-type]
     assert asked == [7, math.ceil(5 * runs[0].records_per_s)]
     assert asked[1] > 7
 

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 
 from eoctl.lab.bench import tables
+from eoctl.lab.bench.audit import LEADER, Stretch, consumed_copies, judge, read_copies, stretches
 from eoctl.lab.bench.brokers import BrokerOptions, RealBrokers, RunningBrokers, find_kafka
-from eoctl.lab.bench.course import BenchCourse, CellRun, CourseOptions
-from eoctl.lab.bench.landed import LEADER, Stretch, consumed_copies, judge, read_copies, stretches
 from eoctl.lab.bench.load import ACKNOWLEDGED, Load, LoadOptions, producer_settings
+from eoctl.lab.bench.runner import BenchScenario, CellRun, ScenarioOptions
 from eoctl.lab.bench.scenarios import ACKS_ALL, RETRIES_MAX, BrokerFault, Cell
 from eoctl.lab.bench.work_dir import Started, is_running, work_dir
 from tests.kafka import jars
@@ -125,8 +125,10 @@ def test_a_broker_is_killed_and_one_started_again(
         work_dir(str(tmp_path / "work")) as place,
         RealBrokers(find_kafka(None), place, options) as cluster,
     ):
-        course = BenchCourse(cluster, [plain, txn], CourseOptions(1, False, 0.05, load), print)
-        killed, committed = course.runs()
+        scenario = BenchScenario(
+            cluster, [plain, txn], ScenarioOptions(1, False, 0.05, load), print
+        )
+        killed, committed = scenario.runs()
         assert {*cluster.known_brokers()} == {0, 1}
         outcome = eoctl(
             "bench", "--scenario", 3, "--cell", "1-rf2-min1", "--records", 200, "--no-warm-up", "--against",
@@ -177,7 +179,7 @@ def brokers_of(
 
 
 def run_of(cluster: Any, cell: Cell) -> CellRun:
-    (run,) = BenchCourse(cluster, [cell], CourseOptions(1, False, 0.05, LOAD), print).runs()
+    (run,) = BenchScenario(cluster, [cell], ScenarioOptions(1, False, 0.05, LOAD), print).runs()
     return run
 
 
@@ -318,8 +320,8 @@ def test_a_leader_is_killed_by_its_owner(
         assert landed.acknowledged_count == RECORDS - sum(sent.errors.values())
     rows = [*tables.relation_rows(tables.by_cell([run]))]
     assert {each.holds for each in rows if "there twice only" in each.relation} == {"yes"}
-    told = {each.holds for each in rows if "every acknowledged" in each.relation}
-    assert told == (set() if acks == 0 else {"no" if landed.missing_count else "yes"})
+    reported = {each.holds for each in rows if "every acknowledged" in each.relation}
+    assert reported == (set() if acks == 0 else {"no" if landed.missing_count else "yes"})
     assert tables.is_sound([run]) is (acks == 0 or not landed.missing_count)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from eoctl.lab.layout import REAL_CONTROLLER_NAME
-from eoctl.lab.world.settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.cluster import Cluster
 from tests.kafka.dump import dump_each, dumpable_files
@@ -37,7 +37,7 @@ PARTITIONS = 2
 PROBLEMS = (b"Mismatches in", b"timestamp in :", b"not found in", b"Non-consecutive", b"xception")
 
 
-class Played(NamedTuple):
+class Simulated(NamedTuple):
     """How a cluster is made and run; `is_safe`: nothing that was acknowledged may be lost."""
 
     init: tuple[str, ...]
@@ -45,22 +45,22 @@ class Played(NamedTuple):
     is_safe: bool = True
 
 
-PLAYED = {
-    "kills": Played(
+SIMULATED = {
+    "kills": Simulated(
         ("--min-insync-replicas", "2"),
         ("--faults", "kill leader at 20%, kill any at 40%, start all at 70%"),
     ),
-    "all lose power, synced": Played(
+    "all lose power, synced": Simulated(
         ("--min-insync-replicas", "2", "--fsync", "batch", "--elr"),
         ("--faults", "kill follower at 30%, power all at 50%"),
     ),
-    "all lose power": Played((), ("--faults", "power all at 50%"), is_safe=False),
-    "unclean": Played(
+    "all lose power": Simulated((), ("--faults", "power all at 50%"), is_safe=False),
+    "unclean": Simulated(
         ("--unclean-leader-election", "--elr", "--min-insync-replicas", "2"),
         ("--acks", "1", "--faults", "kill 1 at 20%, kill 2 at 40%, power 0 at 60%, start 1 at 70%"),
         is_safe=False,
     ),
-    "left as they died": Played(
+    "left as they died": Simulated(
         ("--min-insync-replicas", "2"),
         ("--faults", "kill follower at 30%, start all at 60%, kill all at 100%", "--no-heal"),
     ),
@@ -92,8 +92,8 @@ def values_of(
     return [json.loads(each)["value"] for each in outcome.text.splitlines()]
 
 
-def acknowledged_in(play: Path) -> set[str]:
-    lines = map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:])
+def acknowledged_in(simulate: Path) -> set[str]:
+    lines = map(json.loads, (simulate / "history-1.jsonl").read_text().splitlines()[1:])
     return {each["value"] for each in lines if (each["op"], each["type"]) == ("send", "ok")}
 
 
@@ -122,10 +122,10 @@ def go_on(cluster: Cluster, partition: int, leader: int, last: Last) -> None:
 def begun_today(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of simulated clusters begins an hour ago: a real broker forgets older producers."""
     from eoctl.lab import simulation
-    from eoctl.lab.sim import play
+    from eoctl.lab.sim import simulate
 
     assert simulation
-    assert play
+    assert simulate
     start_ms = int(time.time() * 1000) - 3_600_000
     for name, module in [*sys.modules.items()]:
         if name.startswith("eoctl.") and hasattr(module, "START_MS"):
@@ -133,21 +133,21 @@ def begun_today(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize("name", SIMULATED)
 @pytest.mark.usefixtures("begun_today")
 def test_real_brokers_go_on_with_it(
     eoctl: Callable[..., Outcome], tmp_path: Path, name: str
 ) -> None:
-    played = PLAYED[name]
-    play = tmp_path / "play"
-    assert eoctl("sim", "init", play, "--partitions", PARTITIONS, *played.init).status == 0
-    ran = eoctl("sim", "run", play, "--records", 200, *played.run)
+    simulated = SIMULATED[name]
+    simulate = tmp_path / "play"
+    assert eoctl("sim", "init", simulate, "--partitions", PARTITIONS, *simulated.init).status == 0
+    ran = eoctl("sim", "run", simulate, "--records", 200, *simulated.run)
     assert ran.status in (0, 5), ran.errors
-    assert eoctl("check", *play.glob("node-*")).status in (0, 1)
-    shutil.copytree(play / REAL_CONTROLLER_NAME, play / f"node-{CONTROLLER_ID}")
-    acknowledged = acknowledged_in(play)
+    assert eoctl("check", *simulate.glob("node-*")).status in (0, 1)
+    shutil.copytree(simulate / REAL_CONTROLLER_NAME, simulate / f"node-{CONTROLLER_ID}")
+    acknowledged = acknowledged_in(simulate)
     before = {
-        (node, number): values_of(eoctl, play / f"node-{node}" / f"t-{number}")
+        (node, number): values_of(eoctl, simulate / f"node-{node}" / f"t-{number}")
         for node in range(3)
         for number in range(PARTITIONS)
     }
@@ -156,24 +156,26 @@ def test_real_brokers_go_on_with_it(
         "log.retention.ms": "600000", "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "0",
     }  # fmt: skip
-    with Cluster(play, overrides=overrides) as cluster:
+    with Cluster(simulate, overrides=overrides) as cluster:
         read: set[str] = set()
         for number in range(PARTITIONS):
             seen = cluster.wait_for("t", number, isr={0, 1, 2})
-            log = play / f"node-{seen.leader}" / f"t-{number}"
-            told = client.consume(cluster.bootstrap, "t", number, isolation=client.READ_UNCOMMITTED)
-            got = [(each.value or b"").decode() for each in told.records]
+            log = simulate / f"node-{seen.leader}" / f"t-{number}"
+            reported = client.consume(
+                cluster.bootstrap, "t", number, isolation=client.READ_UNCOMMITTED
+            )
+            got = [(each.value or b"").decode() for each in reported.records]
             assert got == before[seen.leader, number]
             read |= {*got}
             go_on(cluster, number, seen.leader, last_batch(log))
             sender = client.producer(cluster.bootstrap, enable_idempotence=True)
             more = [client.Outgoing("t", number, None, b"more")] * 2
             offsets = [offset for _, _, offset in client.send(sender, more)]
-            assert offsets == [told.end_offset + 3, told.end_offset + 4]
+            assert offsets == [reported.end_offset + 3, reported.end_offset + 4]
         assert len(read) > 10  # of those that lose power most are gone
-        assert not played.is_safe or acknowledged <= read
+        assert not simulated.is_safe or acknowledged <= read
         cluster.stop(*cluster.broker_ids)
-    nodes = [play / f"node-{each}" for each in range(3)]
+    nodes = [simulate / f"node-{each}" for each in range(3)]
     for each in nodes:
         dumped = dump_each([path for path in dumpable_files(each) if path.parent.name[:2] == "t-"])
         assert dumped
@@ -185,10 +187,10 @@ def test_real_brokers_go_on_with_it(
 
 
 TRANSACTIONAL = {
-    "kills": PLAYED["kills"],
-    "all lose power, synced": PLAYED["all lose power, synced"],
+    "kills": SIMULATED["kills"],
+    "all lose power, synced": SIMULATED["all lose power, synced"],
     # Nobody is there to take the markers of the last transaction.
-    "left open": Played(
+    "left open": Simulated(
         ("--min-insync-replicas", "2"),
         ("--faults", "kill follower at 30%, start all at 40%, kill all at 55%", "--no-heal"),
     ),
@@ -196,17 +198,17 @@ TRANSACTIONAL = {
 LEVELS = (client.READ_UNCOMMITTED, client.READ_COMMITTED)
 
 
-def committed_in(play: Path) -> set[str]:
+def committed_in(simulate: Path) -> set[str]:
     """What was acknowledged in transactions that were told to be committed."""
-    told = map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:])
-    done = [each for each in told if each["type"] == "ok"]
+    reported = map(json.loads, (simulate / "history-1.jsonl").read_text().splitlines()[1:])
+    done = [each for each in reported if each["type"] == "ok"]
     committed = {each["transaction"] for each in done if each["op"] == "commit"}
     sends = (each for each in done if each["op"] == "send")
     return {each["value"] for each in sends if each["transaction"] in committed}
 
 
-def values_from(told: client.Consumed) -> list[str]:
-    return [(each.value or b"").decode() for each in told.records]
+def values_from(reported: client.Consumed) -> list[str]:
+    return [(each.value or b"").decode() for each in reported.records]
 
 
 def zombie_of(log: Path) -> tuple[int, int, int]:
@@ -224,22 +226,22 @@ def test_real_brokers_go_on_with_its_transactions(
     eoctl: Callable[..., Outcome], tmp_path: Path, name: str
 ) -> None:
     """REPL-7, REPL-13: a real read_committed client is given what ours is, and no zombie gets in."""
-    played, play, is_open = TRANSACTIONAL[name], tmp_path / "play", name == "left open"
-    assert eoctl("sim", "init", play, "--partitions", PARTITIONS, *played.init).status == 0
+    simulated, simulate, is_open = TRANSACTIONAL[name], tmp_path / "play", name == "left open"
+    assert eoctl("sim", "init", simulate, "--partitions", PARTITIONS, *simulated.init).status == 0
     ran = eoctl(
-        "sim", "run", play, "--records", 200, "--transaction-records", 7, "--abort-every", 3,
-        *played.run,
+        "sim", "run", simulate, "--records", 200, "--transaction-records", 7, "--abort-every", 3,
+        *simulated.run,
     )  # fmt: skip
     assert ran.status == (5 if is_open else 0), ran.errors
-    assert eoctl("check", *play.glob("node-*")).status in (0, 1)
-    shutil.copytree(play / REAL_CONTROLLER_NAME, play / f"node-{CONTROLLER_ID}")
+    assert eoctl("check", *simulate.glob("node-*")).status in (0, 1)
+    shutil.copytree(simulate / REAL_CONTROLLER_NAME, simulate / f"node-{CONTROLLER_ID}")
     before = {
-        (node, number, level): values_of(eoctl, play / f"node-{node}" / f"t-{number}", level)
+        (node, number, level): values_of(eoctl, simulate / f"node-{node}" / f"t-{number}", level)
         for node in range(3)
         for number in range(PARTITIONS)
         for level in LEVELS
     }
-    with Cluster(play) as cluster:
+    with Cluster(simulate) as cluster:
 
         def read(number: int, level: str) -> client.Consumed:
             return client.consume(cluster.bootstrap, "t", number, isolation=level)
@@ -256,14 +258,14 @@ def test_real_brokers_go_on_with_its_transactions(
             if committed.end_offset < uncommitted.end_offset:
                 stuck.add(number)
                 continue
-            identity = zombie_of(play / f"node-{leader}" / f"t-{number}")
+            identity = zombie_of(simulate / f"node-{leader}" / f"t-{number}")
             late = batch(1, identity, timestamp_ms=int(time.time() * 1000))
             with RawProducer(cluster.bootstrap_of(leader)) as sender:
                 assert sender.send("t", number, late).error_code == INVALID_PRODUCER_EPOCH
         assert bool(stuck) == is_open
         assert len(given) == len({*given})
-        told = committed_in(play)
-        assert {*given} <= told if is_open else {*given} == told
+        reported = committed_in(simulate)
+        assert {*given} <= reported if is_open else {*given} == reported
         session = client.transactional_producer(cluster.bootstrap, "eoctl-producer-0")
         for value, commit in ((b"more", True), (b"less", False)):
             records = [client.Outgoing("t", number, None, value) for number in range(PARTITIONS)]
@@ -276,7 +278,7 @@ def test_real_brokers_go_on_with_its_transactions(
             more = [] if number in stuck else ["more"]
             assert values_from(read(number, LEVELS[1])) == [*known_too, *more]
         cluster.stop(*cluster.broker_ids)
-    checked = eoctl("check", *(play / f"node-{each}" for each in range(3)), "-o", "jsonl")
+    checked = eoctl("check", *(simulate / f"node-{each}" for each in range(3)), "-o", "jsonl")
     found = {json.loads(each).get("check_id") for each in checked.text.splitlines()} - {None}
     assert found <= {"TXO-1", "TXO-2"}, found  # what is open; a marker without data is none
     assert ("TXO-1" in found) == is_open

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.lab.checker import values
+from eoctl.lab.checker.findings import judge
 from eoctl.lab.checker.histories import HistorySource
-from eoctl.lab.checker.judge import judge
 from eoctl.lab.checker.rules import RULES, Family
 from eoctl.lab.checker.values import Edges, components, shortest_circle, unique_edges
 from tests.drawn import examples

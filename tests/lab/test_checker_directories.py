@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.lab.checker.directories import read_contents
+from eoctl.lab.checker.findings import judge
 from eoctl.lab.checker.histories import HistorySource
-from eoctl.lab.checker.judge import judge
 from storage.file_names import HIGH_WATERMARK_NAME
 from storage.formats.checkpoint import OffsetCheckpointEntry, encode_offset_checkpoint
 from storage.formats.record import Record
@@ -142,18 +142,18 @@ def test_below_the_high_watermark_of_both_replicas_agree_at_any_time(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("is_reported", [False, True])
 def test_after_the_heal_each_replica_has_all_below_the_high_watermark(
-    story: Story, replicas: Replicas, *, is_told: bool
+    story: Story, replicas: Replicas, *, is_reported: bool
 ) -> None:
-    noted = {} if is_told else {"high_watermark": 2}
+    noted = {} if is_reported else {"high_watermark": 2}
     replicas.add("a", "b", "c", **noted)
     replicas.add("a", "b", **noted)
     replicas.add("a")
     story.note("info", "n", 0, "fault", fault="kill")
     assert replicas.judged(story).counts == {}
     story.note("info", "n", 0, "heal")
-    if is_told:
+    if is_reported:
         assert replicas.judged(story).counts == {}  # who knows what was committed
         number = story.number()
         story.note("invoke", "c", number, "poll", seek={"t-0": 0})
@@ -165,7 +165,7 @@ def test_after_the_heal_each_replica_has_all_below_the_high_watermark(
     assert verdict.counts == {"replica-lags": 1}
     (finding,) = verdict.findings
     assert finding.words == "node-2 ends at 1, below the high watermark 2"
-    assert (finding.offset, len(finding.witness)) == (1, 2 if is_told else 1)
+    assert (finding.offset, len(finding.witness)) == (1, 2 if is_reported else 1)
     story.note("info", "n", 0, "fault", fault="kill")
     assert replicas.judged(story).counts == {}
 

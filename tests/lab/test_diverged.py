@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.lab.environment.metadata import change_record, derived_id, first_view
+from eoctl.lab.environment.network import SECOND_US
+from eoctl.lab.environment.settings import START_MS, PlaySettings, RunSettings
 from eoctl.lab.layout import make_cluster
 from eoctl.lab.nodes.broker import Broker
 from eoctl.lab.nodes.controller import append_metadata, open_metadata_log
 from eoctl.lab.simulation import Simulation
-from eoctl.lab.world.metadata import change_record, derived_id, first_view
-from eoctl.lab.world.network import SECOND_US
-from eoctl.lab.world.settings import START_MS, PlaySettings, RunSettings
 from recovery.elections.rules import NO_LEADER
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.lab.layout import PlayedCluster
-    from eoctl.lab.world.network import TraceEvent
+    from eoctl.lab.environment.network import TraceEvent
+    from eoctl.lab.layout import SimulatedCluster
 
 
 ARCHIVE = "kafka-4.3.1-three-brokers"
 NODES = range(3)
 LEADER = 1
-PARTED_AT = 36
+DIVERGED_AT = 36
 PATTERNS = ("*.log", "leader-epoch-checkpoint", "*.snapshot")
 
 
-def made(root: Path, source: Path, topic: str) -> PlayedCluster:
+def made(root: Path, source: Path, topic: str) -> SimulatedCluster:
     """A simulated cluster with their log dirs, and what their controller knew in the end."""
     cluster = make_cluster(str(root), PlaySettings(topic=topic))
     for node in NODES:
@@ -59,7 +59,7 @@ def made(root: Path, source: Path, topic: str) -> PlayedCluster:
     return cluster
 
 
-def run_until_quiet(cluster: PlayedCluster, seed: int = 0) -> list[TraceEvent]:
+def run_until_quiet(cluster: SimulatedCluster, seed: int = 0) -> list[TraceEvent]:
     """Start all brokers, wait until each has all, and stop them; gives what has happened."""
     run = RunSettings(seed=seed)
     simulation = Simulation(
@@ -95,7 +95,7 @@ def test_repl_10_played_brokers_make_of_them_what_their_own_brokers_made(
     elections = [each.words for each in events if each.kind == "election"]
     assert elections == [f"broker {LEADER} is elected leader of {topic}-0 (epoch 3), ISR {LEADER}"]
     cuts = [(each.node, each.offset) for each in events if each.kind == "cut"]
-    assert cuts == ([(0, PARTED_AT)] if topic == "div" else [])
+    assert cuts == ([(0, DIVERGED_AT)] if topic == "div" else [])
     for node in NODES:
         ours = files_of(Path(cluster.node_path(node), f"{topic}-0"))
         real = files_of(source / "after" / f"broker-{node + 1}" / f"{topic}-0")

@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from eoctl.lab.guarantees.courses import Course
+    from eoctl.lab.guarantees.scenarios import Scenario
 
 
 FOUND = as_found(load_matrix())
 OPEN = [each for each in FOUND.values() if is_open(each)]
-Played = list[tuple[Any, Any]]
+Simulated = list[tuple[Any, Any]]
 
 
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulated:
     """What is played, with what settings; what is found is written to another file."""
-    courses: Played = []
-    real = explored.play_course
+    scenarios: Simulated = []
+    real = explored.simulate_scenario
 
-    def play(settings: Any, run: Any) -> Course:
-        courses.append((settings, run))
+    def simulate(settings: Any, run: Any) -> Scenario:
+        scenarios.append((settings, run))
         return real(settings, run)
 
     monkeypatch.setattr(explored, "MATRIX_PATH", tmp_path / "matrix.json")
-    monkeypatch.setattr(explored, "play_course", play)
+    monkeypatch.setattr(explored, "simulate_scenario", simulate)
     monkeypatch.setattr(explored, "CLAIMS", ())
-    return courses
+    return scenarios
 
 
 def searched(found: Iterable[Found], more: int, seconds: float = 1e9) -> list[Found]:
@@ -57,13 +57,13 @@ def test_open_are_all_cells_that_nothing_was_found_in() -> None:
     assert {each.cell for each in OPEN} == nothing | claimed
 
 
-def test_each_call_goes_on_behind_the_last_seed_of_each_cell(played: Played) -> None:
+def test_each_call_goes_on_behind_the_last_seed_of_each_cell(simulated: Simulated) -> None:
     before = OPEN[:3]
     assert all(each.seeds_count >= ENOUGH_SEEDS for each in before)
     for more in (2, 1):
-        played.clear()
+        simulated.clear()
         after = searched(before, more)
-        assert played == [
+        assert simulated == [
             (each.cell.settings, each.cell.run_of_seed(each.seeds_count + place))
             for each in before
             for place in range(more)
@@ -74,24 +74,24 @@ def test_each_call_goes_on_behind_the_last_seed_of_each_cell(played: Played) -> 
         before = after
 
 
-def test_what_has_too_few_seeds_is_given_enough(played: Played) -> None:
+def test_what_has_too_few_seeds_is_given_enough(simulated: Simulated) -> None:
     few = OPEN[0]._replace(seeds_count=ENOUGH_SEEDS - 3)
     assert searched([few], 1) == [few._replace(seeds_count=ENOUGH_SEEDS)]
-    assert len(played) == 3
+    assert len(simulated) == 3
 
 
-def test_no_seed_is_begun_after_the_time(played: Played) -> None:
+def test_no_seed_is_begun_after_the_time(simulated: Simulated) -> None:
     assert searched(OPEN[:3], 5, seconds=-1) == OPEN[:3]
-    assert played == []
+    assert simulated == []
 
 
 @pytest.mark.exhaustive
 def test_what_a_new_seed_finds_is_told_and_kept(
-    played: Played, capsys: pytest.CaptureFixture[str]
+    simulated: Simulated, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loses = next(each for each in FOUND.values() if {*each.witnesses} == {LOSE})
     (after,) = searched([Found(loses.cell, ENOUGH_SEEDS)], 20)
     assert LOSE in after.witnesses
     assert after.violations_count
     assert f"nothing had been found here: {loses.cell}" in capsys.readouterr().out
-    assert played[0] == (loses.cell.settings, loses.cell.run_of_seed(ENOUGH_SEEDS))
+    assert simulated[0] == (loses.cell.settings, loses.cell.run_of_seed(ENOUGH_SEEDS))

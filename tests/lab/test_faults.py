@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoctl.lab.world.faults import Fault, WhenKind, parse_faults
+from eoctl.lab.environment.faults import Fault, WhenKind, parse_faults
 from storage.errors import UsageError
 
 

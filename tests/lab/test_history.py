@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from eoctl.lab.checker.histories import HistoryReader
-from eoctl.lab.world.network import HistoryWriter
+from eoctl.lab.environment.network import HistoryWriter
 from storage.errors import RefusedError
 
 if TYPE_CHECKING:

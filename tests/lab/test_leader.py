@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoctl.lab.world.leader import (
+from eoctl.lab.environment.leader import (
     ACKS_ALL,
     NEVER_US,
     NOT_ENOUGH_REPLICAS,

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eoctl.lab.world.leader import ACKS_ALL, IsrRule, IsrTerms, LeaderReplica, Leadership
+from eoctl.lab.environment.leader import ACKS_ALL, IsrRule, IsrTerms, LeaderReplica, Leadership
 from tests.drawn import examples
 
 REPLICAS = (1, 2, 3, 4)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.lab.guarantees.courses import MAX_STEPS, play_course, steps
 from eoctl.lab.guarantees.matrix import (
     DUPLICATE,
     EFFECTS,
@@ -23,6 +22,7 @@ from eoctl.lab.guarantees.matrix import (
     parse_matrix,
     tried_cells,
 )
+from eoctl.lab.guarantees.scenarios import MAX_STEPS, simulate_scenario, steps
 from storage.errors import RefusedError
 from tests.drawn import IS_ALL, drawn, times
 from tests.lab.claims import CLAIMS, Claim
@@ -56,9 +56,9 @@ PARTS = 2  # of the cells of a class of faults, for two processes
 def repeated(result: CellResult, effect: str) -> None:
     """Play a witness, and hold it against what the matrix says."""
     witness = load_matrix().witnesses[result.witnesses[effect]]
-    course = play_course(result.cell.settings, witness.run_in(result.cell))
-    assert effect in {effect_of(each) for each in course.kinds}, (AGAIN, result.cell)
-    assert 1 <= len(steps(course)) <= MAX_STEPS
+    scenario = simulate_scenario(result.cell.settings, witness.run_in(result.cell))
+    assert effect in {effect_of(each) for each in scenario.kinds}, (AGAIN, result.cell)
+    assert 1 <= len(steps(scenario)) <= MAX_STEPS
     assert len(witness.faults.split(", ")) <= MAX_STEPS
 
 
@@ -86,8 +86,8 @@ def test_what_must_be_found_is_found(claim: Claim) -> None:
         assert result in NONE  # whose courses are played below, once
         return
     for seed in seeds_of(result):
-        course = play_course(claim.cell.settings, claim.cell.run_of_seed(seed))
-        assert never.isdisjoint(effect_of(each) for each in course.kinds), (AGAIN, seed)
+        scenario = simulate_scenario(claim.cell.settings, claim.cell.run_of_seed(seed))
+        assert never.isdisjoint(effect_of(each) for each in scenario.kinds), (AGAIN, seed)
 
 
 @pytest.mark.share(1)
@@ -107,8 +107,8 @@ def test_where_nothing_was_lost_nothing_is(faults: str, part: int) -> None:
     cells = [each for each in NONE if each.cell.faults == faults]
     for each in cells[part::PARTS]:
         for seed in seeds_of(each):
-            course = play_course(each.cell.settings, each.cell.run_of_seed(seed))
-            assert course.findings == [], (AGAIN, each.cell, seed)
+            scenario = simulate_scenario(each.cell.settings, each.cell.run_of_seed(seed))
+            assert scenario.findings == [], (AGAIN, each.cell, seed)
 
 
 def neighbours(name: str) -> Iterator[tuple[CellResult, CellResult]]:
@@ -160,7 +160,7 @@ def test_syncing_changes_nothing_where_no_machine_loses_power() -> None:
     for cell in drawn(cells, 8):
         synced = cell._replace(fsync="batch")
         run = cell.run_of_seed(7)
-        digests = {play_course(each.settings, run).result.digest for each in (cell, synced)}
+        digests = {simulate_scenario(each.settings, run).result.digest for each in (cell, synced)}
         assert len(digests) == 1, cell
 
 
@@ -173,7 +173,7 @@ def test_min_insync_replicas_and_truncation_change_nothing_with_one_replica() ->
     for cell in drawn(cells, 5):
         run = cell.run_of_seed(3)
         others = (cell, cell._replace(min_insync_replicas=2), cell._replace(truncation="hw"))
-        digests = {play_course(each.settings, run).result.digest for each in others}
+        digests = {simulate_scenario(each.settings, run).result.digest for each in others}
         assert len(digests) == 1, cell
 
 
@@ -210,7 +210,7 @@ def test_the_page_is_that_of_the_matrix() -> None:
 
 def test_cells_have_the_names_of_the_options() -> None:
     from eoctl.commands.sim import SUBCOMMANDS
-    from eoctl.declared import parameters_of
+    from eoctl.parameters import parameters_of
 
     names = {each.name for each in parameters_of(SUBCOMMANDS["table"])}
     assert {*GuaranteeCell._fields} == names - {"witness", "output"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from eoctl.lab.guarantees.courses import explore, faults_of_seed, play_course
-from eoctl.lab.world.faults import CLASSES, parse_faults
-from eoctl.lab.world.settings import PlaySettings, RunSettings
+from eoctl.lab.environment.faults import CLASSES, parse_faults
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
+from eoctl.lab.guarantees.scenarios import explore, faults_of_seed, simulate_scenario
 from recovery.rules.replication import REPLICATION
 from tests.drawn import IS_ALL
 from tests.lab.guarantee_page import named_for
@@ -26,7 +26,7 @@ def test_a_broken_rule_is_condemned_and_the_rule_is_not(
 ) -> None:
     faults = faults_of_seed(mutant.seed, mutant.faults, mutant.settings)
     run = mutant.run._replace(seed=mutant.seed, faults=faults)
-    assert play_course(mutant.settings, run).findings == []
+    assert simulate_scenario(mutant.settings, run).findings == []
     mutant.patch(monkeypatch)
     seeds = range(MAX_SEEDS) if IS_ALL else range(mutant.seed, mutant.seed + 1)
     found = explore(mutant.settings, mutant.run, mutant.faults, seeds, on_seed=lambda _: None)
@@ -100,5 +100,5 @@ DIGESTS = {
 @pytest.mark.parametrize("name", PINNED)
 def test_a_course_of_events_stays_what_it_is(name: str) -> None:
     settings, run, faults = PINNED[name]
-    result = play_course(settings, run._replace(faults=faults)).result
+    result = simulate_scenario(settings, run._replace(faults=faults)).result
     assert (result.digest[:16], result.events_count) == DIGESTS[name]

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.lab.checker.findings import judge
 from eoctl.lab.checker.histories import HistorySource
-from eoctl.lab.checker.judge import judge
 from eoctl.lab.clients.consumer import CommittingConsumer
-from eoctl.lab.guarantees.courses import play_course
+from eoctl.lab.environment.leader import IsrChange, LeaderReplica
+from eoctl.lab.environment.network import NOT_LEADER, OFFSET_OUT_OF_RANGE, SECOND_US
+from eoctl.lab.environment.settings import START_MS, PlaySettings, RunSettings
+from eoctl.lab.guarantees.scenarios import simulate_scenario
 from eoctl.lab.layout import make_cluster
 from eoctl.lab.nodes.controller import (
     FENCED_LEADER_EPOCH,
@@ -19,9 +22,6 @@ from eoctl.lab.nodes.controller import (
     INVALID_UPDATE_VERSION,
 )
 from eoctl.lab.simulation import Simulation
-from eoctl.lab.world.leader import IsrChange, LeaderReplica
-from eoctl.lab.world.network import NOT_LEADER, OFFSET_OUT_OF_RANGE, SECOND_US
-from eoctl.lab.world.settings import START_MS, PlaySettings, RunSettings
 from recovery.elections import rules
 from storage.file_names import TopicPartition
 from tests.writing import batch
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eoctl.lab.world.metadata import Led, MetadataView
-    from eoctl.lab.world.network import ConsumerAnswer
+    from eoctl.lab.environment.metadata import Led, MetadataView
+    from eoctl.lab.environment.network import ConsumerAnswer
 
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -43,7 +43,7 @@ class Client:
     name, incarnation, is_running = "client", 0, True
 
 
-class Play:
+class SimulationRun:
     """A run, its history and what happened."""
 
     def __init__(self, path: Path, settings: PlaySettings, run: RunSettings) -> None:
@@ -66,17 +66,19 @@ class Play:
         return self.simulation
 
     def sends(self, kind: str) -> list[dict[str, Any]]:
-        return [each for each in self.told("send") if each["type"] == kind]
+        return [each for each in self.reported("send") if each["type"] == kind]
 
-    def told(self, op: str) -> list[dict[str, Any]]:
+    def reported(self, op: str) -> list[dict[str, Any]]:
         """Lines of the history."""
         return [each for each in map(json.loads, self.lines[1:]) if each["op"] == op]
 
 
 def test_repl_1_the_leader_appends_and_its_end_is_what_it_has(tmp_path: Path) -> None:
-    play = Play(tmp_path, PlaySettings(nodes=1, replication_factor=1), RunSettings(records=20))
-    play.run()
-    assert [each["offset"] for each in play.sends("ok")] == [*range(20)]
+    simulate = SimulationRun(
+        tmp_path, PlaySettings(nodes=1, replication_factor=1), RunSettings(records=20)
+    )
+    simulate.run()
+    assert [each["offset"] for each in simulate.sends("ok")] == [*range(20)]
 
 
 @pytest.mark.parametrize("is_dead", [False, True])
@@ -89,8 +91,8 @@ def test_repl_5_writes_go_on_once_the_isr_has_shrunk_and_only_then(
         monkeypatch.setattr(LeaderReplica, "leaving", lambda _, __: ())
         if is_dead:
             monkeypatch.setattr(rules, "fenced", lambda state, *_: state)
-    play = Play(tmp_path, PlaySettings(), RunSettings(records=5))
-    simulation = play.begun()
+    simulate = SimulationRun(tmp_path, PlaySettings(), RunSettings(records=5))
+    simulation = simulate.begun()
     follower = simulation.brokers[2]
     if is_dead:
         follower.kill()
@@ -99,16 +101,16 @@ def test_repl_5_writes_go_on_once_the_isr_has_shrunk_and_only_then(
     simulation.producer.start()
     now_us = simulation.scheduler.now_us
     simulation.scheduler.run(lambda: simulation.producer.is_done, now_us + 1000 * SECOND_US)
-    assert len(play.sends("ok")) == (5 if shrinks else 0)
+    assert len(simulate.sends("ok")) == (5 if shrinks else 0)
     assert simulation.controller.led(T0).leadership.isr == ((0, 1) if shrinks else (0, 1, 2))
 
 
 def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
-    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
-    leader, told = simulation.brokers[0], []
+    simulation = SimulationRun(tmp_path, PlaySettings(), RunSettings()).begun()
+    leader, reported = simulation.brokers[0], []
 
     def answered(given: ConsumerAnswer) -> None:
-        told.append((given.error, len(given.batches), given.high_watermark))
+        reported.append((given.error, len(given.batches), given.high_watermark))
 
     simulation.producer.start()
     simulation.scheduler.run(lambda: leader.log(T0).end_offset > 0, 60 * SECOND_US)
@@ -118,22 +120,22 @@ def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
         leader.consume(Client(), T0, offset, answered)
     simulation.brokers[1].consume(Client(), T0, 0, answered)
     now_us = simulation.scheduler.now_us
-    simulation.scheduler.run(lambda: len(told) == 4, now_us + SECOND_US)
-    assert told.count(("", 0, 0)) == 2
-    assert (OFFSET_OUT_OF_RANGE, 0, 0) in told
-    assert (NOT_LEADER, 0, -1) in told
+    simulation.scheduler.run(lambda: len(reported) == 4, now_us + SECOND_US)
+    assert reported.count(("", 0, 0)) == 2
+    assert (OFFSET_OUT_OF_RANGE, 0, 0) in reported
+    assert (NOT_LEADER, 0, -1) in reported
 
 
 def test_repl_8_the_first_of_the_replicas_in_the_isr_is_elected(tmp_path: Path) -> None:
     faults = "kill 1 at 3s, kill 0 at 30s, start 1 at 60s"
-    words = Play(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
+    words = SimulationRun(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
     elected = [each for each in words if "elected" in each]
     assert elected[0] == "broker 2 is elected leader of t-0 (epoch 1), ISR 2"
 
 
 def test_repl_8_the_last_one_in_the_isr_stays_there(tmp_path: Path) -> None:
     faults = "kill 1 at 3s, kill 2 at 30s, kill 0 at 60s, start 1 at 80s, start 2 at 100s"
-    words = Play(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
+    words = SimulationRun(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
     leaderless = words.index("t-0 has no leader any more (epoch 1), ISR 0")
     healed = next(place for place, each in enumerate(words) if "is healed" in each)
     assert not any("elected" in each for each in words[leaderless:healed])
@@ -141,7 +143,7 @@ def test_repl_8_the_last_one_in_the_isr_stays_there(tmp_path: Path) -> None:
 
 
 def test_repl_8_what_is_asked_for_in_an_old_epoch_is_refused(tmp_path: Path) -> None:
-    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
+    simulation = SimulationRun(tmp_path, PlaySettings(), RunSettings()).begun()
     controller, leader = simulation.controller, simulation.brokers[0]
     epochs = controller.led(T0).leadership
     answers: list[str] = []
@@ -166,15 +168,15 @@ def test_repl_8_who_was_started_leads_in_no_epoch_of_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the controller tells before it has registered it, it does not take over."""
-    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
+    simulation = SimulationRun(tmp_path, PlaySettings(), RunSettings()).begun()
     leader = simulation.brokers[0]
     before = leader.leading[T0].leader_epoch
     led: list[int] = []
     lead = leader._lead
 
-    def watched(key: TopicPartition, as_told: Led, view: MetadataView) -> None:
-        led.append(as_told.leadership.leader_epoch)
-        lead(key, as_told, view)
+    def watched(key: TopicPartition, as_reported: Led, view: MetadataView) -> None:
+        led.append(as_reported.leadership.leader_epoch)
+        lead(key, as_reported, view)
 
     monkeypatch.setattr(leader, "_lead", watched)
     leader.kill()
@@ -192,7 +194,7 @@ def test_repl_9_an_unclean_election_is_held_only_where_it_is_allowed(
 ) -> None:
     faults = "kill 1 at 3s, kill 2 at 30s, kill 0 at 60s, start 1 at 80s, start 0 at 100s"
     settings = PlaySettings(is_unclean=is_unclean)
-    words = Play(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
+    words = SimulationRun(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
     assert any("in an unclean election" in each for each in words) == is_unclean
 
 
@@ -203,7 +205,7 @@ def test_repl_11_with_elr_who_was_killed_does_not_lead_with_what_it_forgot(
     """The last replica standing loses power; with ELR another that has all leads in its place."""
     faults = "kill 1 at 3s, stop 2 at 30s, power 0 at 60s, start 0 at 80s, start 2 at 81s"
     settings = PlaySettings(min_insync=2, has_elr=has_elr)
-    words = Play(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
+    words = SimulationRun(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
     start = words.index("start broker 0")
     elected = next(each for each in words[start:] if "is elected leader" in each)
     assert elected.startswith("broker 2" if has_elr else "broker 0")
@@ -215,9 +217,9 @@ def test_repl_12_what_is_sent_again_is_there_once_with_idempotence(tmp_path: Pat
     for is_idempotent in (True, False):
         path = tmp_path / str(is_idempotent)
         path.mkdir()
-        play = Play(path, PlaySettings(), run._replace(is_idempotent=is_idempotent))
-        play.run()
-        assert len(play.sends("ok")) == 40
+        simulate = SimulationRun(path, PlaySettings(), run._replace(is_idempotent=is_idempotent))
+        simulate.run()
+        assert len(simulate.sends("ok")) == 40
         log = path / "play" / "node-0" / "t-0" / f"{0:020d}.log"
         counts[is_idempotent] = sum(
             log.read_bytes().count(b"r1-%d\x00" % number) for number in range(40)
@@ -231,9 +233,9 @@ def test_repl_12_what_is_sent_again_is_not_overtaken(tmp_path: Path) -> None:
     run = RunSettings(
         records=60, rate=4, seed=50, faults="kill follower at 28%, partition leader at 62%"
     )
-    play = Play(tmp_path, PlaySettings(), run)
-    play.run()
-    offsets = [each["offset"] for each in play.sends("ok")]
+    simulate = SimulationRun(tmp_path, PlaySettings(), run)
+    simulate.run()
+    offsets = [each["offset"] for each in simulate.sends("ok")]
     assert sorted(offsets) == [*range(60)]
 
 
@@ -241,18 +243,18 @@ def test_repl_12_what_the_buffer_has_no_room_for_is_dropped_by_the_client(tmp_pa
     run = RunSettings(
         records=60, rate=100, buffered_max=5, is_blocking=False, faults="kill all at 10%"
     )
-    play = Play(tmp_path, PlaySettings(), run)
-    play.run()
-    dropped = [each for each in play.sends("fail") if each["error"] == "BUFFER_FULL"]
+    simulate = SimulationRun(tmp_path, PlaySettings(), run)
+    simulate.run()
+    dropped = [each for each in simulate.sends("fail") if each["error"] == "BUFFER_FULL"]
     assert dropped
-    assert len(dropped) == play.simulation.producer.dropped_count
+    assert len(dropped) == simulate.simulation.producer.dropped_count
 
 
 def test_repl_12_a_synchronous_producer_has_one_record_on_its_way(tmp_path: Path) -> None:
     """As `producer.type=sync`: see the man page of `eoctl sim`."""
-    play = Play(tmp_path, PlaySettings(), RunSettings(records=20, rate=0, in_flight=1))
-    play.run()
-    assert [each["type"] for each in play.told("send")] == ["invoke", "ok"] * 20
+    simulate = SimulationRun(tmp_path, PlaySettings(), RunSettings(records=20, rate=0, in_flight=1))
+    simulate.run()
+    assert [each["type"] for each in simulate.reported("send")] == ["invoke", "ok"] * 20
 
 
 def test_repl_12_an_asynchronous_producer_sends_what_it_has_after_its_linger(
@@ -260,10 +262,10 @@ def test_repl_12_an_asynchronous_producer_sends_what_it_has_after_its_linger(
 ) -> None:
     """As `producer.type=async` with its `queue.buffering.max.ms` of 5000."""
     run = RunSettings(records=300, rate=100, in_flight=1, linger_ms=5000, batch_records=200)
-    play = Play(tmp_path, PlaySettings(), run)
-    play.run()
-    begun = [each["time_us"] for each in play.told("send") if each["type"] == "invoke"]
-    ended = [each["time_us"] for each in play.sends("ok")]
+    simulate = SimulationRun(tmp_path, PlaySettings(), run)
+    simulate.run()
+    begun = [each["time_us"] for each in simulate.reported("send") if each["type"] == "invoke"]
+    ended = [each["time_us"] for each in simulate.sends("ok")]
     # The first 200 fill a batch in 2 s; the others come in one more, 5 s after the first of all.
     assert len({*ended[:200]}) == len({*ended[200:]}) == 1
     assert 1.9e6 < ended[0] - begun[0] < 2.1e6
@@ -272,12 +274,14 @@ def test_repl_12_an_asynchronous_producer_sends_what_it_has_after_its_linger(
 
 def test_repl_12_a_consumer_that_is_closed_is_given_no_more(tmp_path: Path) -> None:
     """It handles what it has; what a fetch that is under way brings it, it has never had."""
-    play = Play(tmp_path, PlaySettings(partitions=2), RunSettings(records=400, rate=1000))
-    simulation = play.begun()
+    simulate = SimulationRun(
+        tmp_path, PlaySettings(partitions=2), RunSettings(records=400, rate=1000)
+    )
+    simulation = simulate.begun()
     scheduler = simulation.scheduler
     consumer = CommittingConsumer(
         "consumer", simulation.brokers, [T0, T1], scheduler, simulation._network,
-        play.simulation.history, simulation.trace, commits_before=False,
+        simulate.simulation.history, simulation.trace, commits_before=False,
     )  # fmt: skip
 
     def is_between() -> bool:
@@ -293,12 +297,12 @@ def test_repl_12_a_consumer_that_is_closed_is_given_no_more(tmp_path: Path) -> N
     simulation.producer.start()
     consumer.start()
     assert scheduler.run(is_between, scheduler.now_us + 10 * SECOND_US)
-    given = len(play.told("poll"))
+    given = len(simulate.reported("poll"))
     consumer.close()
     assert scheduler.run(lambda: not consumer.is_running, scheduler.now_us + 10 * SECOND_US)
-    assert len(play.told("poll")) == given
-    polled = [each["records"] for each in play.told("poll") if each["type"] == "ok"]
-    assert polled == [each["records"] for each in play.told("handle")]
+    assert len(simulate.reported("poll")) == given
+    polled = [each["records"] for each in simulate.reported("poll") if each["type"] == "ok"]
+    assert polled == [each["records"] for each in simulate.reported("handle")]
 
 
 @pytest.mark.parametrize("in_flight", [5, 1])
@@ -308,10 +312,10 @@ def test_repl_12_what_a_started_broker_forgot_is_sent_again(tmp_path: Path, in_f
         records=60, rate=4, seed=54, in_flight=in_flight,
         faults="kill follower at 17%, power all at 55%, start all at 57%",
     )  # fmt: skip
-    course = play_course(PlaySettings(min_insync=2, fsync="batch"), run)
-    assert course.result.is_answered
-    assert course.kinds == ({"duplicate"} if in_flight > 1 else set())
-    twice = sorted(each.value for each in course.findings)
+    scenario = simulate_scenario(PlaySettings(min_insync=2, fsync="batch"), run)
+    assert scenario.result.is_answered
+    assert scenario.kinds == ({"duplicate"} if in_flight > 1 else set())
+    twice = sorted(each.value for each in scenario.findings)
     assert twice == ([f"r1-{number}" for number in range(11, 16)] if in_flight > 1 else [])
 
 
@@ -341,41 +345,44 @@ def test_repl_12_who_commits_before_loses_and_who_commits_after_is_given_again(
     run = RunSettings(records=200, faults=faults, consumer_commit=commit)
     settings = PlaySettings(min_insync=2, partitions=partitions)
     may_lose, may_double = COMMITTING[commit, faults]
-    told: set[str] = set()
+    reported: set[str] = set()
     for seed in range(3):
         path = tmp_path / str(seed)
         path.mkdir()
-        play = Play(path, settings, run._replace(seed=seed))
-        play.run()
-        data = b"".join(play.lines)
+        simulate = SimulationRun(path, settings, run._replace(seed=seed))
+        simulate.run()
+        data = b"".join(simulate.lines)
         verdict = judge([HistorySource("history", lambda data=data: io.BytesIO(data))])  # type: ignore[misc]
         assert not verdict.has_findings, verdict.findings
         assert verdict.problems == ()
-        told |= {*verdict.counts}
+        reported |= {*verdict.counts}
         handled = [
             (name, *record)
-            for each in play.told("handle")
+            for each in simulate.reported("handle")
             for name, records in each["records"].items()
             for record in records
         ]
         sent = {
-            (f"t-{each['partition']}", each["offset"], each["value"]) for each in play.sends("ok")
+            (f"t-{each['partition']}", each["offset"], each["value"])
+            for each in simulate.sends("ok")
         }
         assert verdict.counts.get("never-handled", 0) == len(sent - {*handled})
         assert verdict.counts.get("handled-twice", 0) == len(handled) - len({*handled})
         assert verdict.handled_count == len(handled)
         assert {*handled} <= sent
-    assert told == ({"never-handled"} if may_lose else {"handled-twice"} if may_double else set())
+    assert reported == (
+        {"never-handled"} if may_lose else {"handled-twice"} if may_double else set()
+    )
 
 
 def test_what_the_consumer_commits_changes_nothing_of_a_run_without_it(tmp_path: Path) -> None:
     """Digests of before there was such a consumer."""
     run = RunSettings(records=100, faults="kill leader at 20%, start all at 70%", seed=7)
-    play = Play(tmp_path, PlaySettings(min_insync=2), run)
-    play.run()
-    assert play.simulation.history.digest.startswith("461803bb9f265ef7")
-    assert not play.told("offset-commit")
-    assert not play.told("handle")
+    simulate = SimulationRun(tmp_path, PlaySettings(min_insync=2), run)
+    simulate.run()
+    assert simulate.simulation.history.digest.startswith("461803bb9f265ef7")
+    assert not simulate.reported("offset-commit")
+    assert not simulate.reported("handle")
 
 
 @pytest.mark.parametrize(
@@ -389,7 +396,7 @@ def test_repl_2_a_fetch_waits_for_min_bytes_or_until_its_time_is_over(
     settings = PlaySettings(
         nodes=2, replication_factor=2, fetch_min_bytes=min_bytes, fetch_wait_max_ms=2000
     )
-    simulation = Play(tmp_path, settings, RunSettings()).begun()
+    simulation = SimulationRun(tmp_path, settings, RunSettings()).begun()
     scheduler, leader = simulation.scheduler, simulation.brokers[0]
     data = batch(value=b"v", timestamp_ms=START_MS)
     assert 200 / 3 < len(data) < 200 / 2
@@ -415,7 +422,7 @@ def test_repl_2_a_fetch_waits_for_min_bytes_or_until_its_time_is_over(
 def test_repl_2_a_fetch_with_an_error_does_not_wait(tmp_path: Path) -> None:
     settings = PlaySettings(fetch_min_bytes=1_000_000, fetch_wait_max_ms=20_000)
     faults = "kill leader at 3s, start all at 40s"
-    play = Play(tmp_path, settings, RunSettings(records=5, faults=faults))
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, settings, RunSettings(records=5, faults=faults))
+    result = simulate.simulation.run()
     assert result.is_quiet
-    assert len(play.sends("ok")) == 5
+    assert len(simulate.sends("ok")) == 5

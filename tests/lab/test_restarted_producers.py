@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.guarantees.courses import play_course
-from eoctl.lab.world.settings import PlaySettings, RunSettings
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
+from eoctl.lab.guarantees.scenarios import simulate_scenario
 from tests.kafka import client
 from tests.kafka.broker import Broker
 from tests.kafka.raw_produce import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, Answer, RawProducer
@@ -31,8 +31,8 @@ def test_a_real_broker_knows_the_last_batch_after_a_start(tmp_path: Path) -> Non
     with Broker(tmp_path / "data") as broker:
         client.create_topics(broker.bootstrap, {"t": (1, {})})
         with RawProducer(broker.bootstrap) as producer:
-            told = [producer.send("t", 0, each) for each in sent]
-            assert told == [Answer(NONE, 3 * number) for number in range(4)]
+            reported = [producer.send("t", 0, each) for each in sent]
+            assert reported == [Answer(NONE, 3 * number) for number in range(4)]
             assert producer.send("t", 0, sent[1]) == Answer(NONE, 3)
         broker.kill()
         broker.start()
@@ -47,4 +47,4 @@ def test_so_does_a_played_one(in_flight: int) -> None:
     settings = PlaySettings(min_insync=2, fsync="batch")
     faults = "kill follower at 26%, power any at 34%, kill any at 79%, start all at 80%"
     run = RunSettings(records=60, rate=4, in_flight=in_flight, faults=faults, seed=77)
-    assert play_course(settings, run).kinds == (set() if in_flight == 1 else {"duplicate"})
+    assert simulate_scenario(settings, run).kinds == (set() if in_flight == 1 else {"duplicate"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.nodes.forgetting import ForgettingFileSystem
+from eoctl.lab.nodes.power_loss import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import RECENT_COUNT, LogTerms, RunningLog, RunningLogDir
 from storage.dirs.topic_settings import LogConfig
 from storage.file_names import TopicPartition

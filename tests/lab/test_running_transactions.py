@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.nodes.forgetting import ForgettingFileSystem
+from eoctl.lab.nodes.power_loss import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import LogTerms, RunningLog
 from storage.dirs.topic_settings import LogConfig
 from storage.formats.control_record import ControlRecordType, parse_control_key

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.commands.sim import SUBCOMMANDS
-from eoctl.declared import parameters_of
-from eoctl.lab.guarantees.courses import (
+from eoctl.lab.environment.settings import CHOICES, LIMITS, PlaySettings, RunSettings, problem_of
+from eoctl.lab.guarantees.scenarios import (
     SavedCourse,
-    encode_course,
+    encode_scenario,
     load_script,
-    parse_course,
-    play_course,
+    parse_scenario,
     script_names,
+    simulate_scenario,
 )
-from eoctl.lab.world.settings import CHOICES, LIMITS, PlaySettings, RunSettings, problem_of
+from eoctl.parameters import parameters_of
 from storage.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-COURSE = SavedCourse(
+SCENARIO = SavedCourse(
     "a title",
     PlaySettings(min_insync=2),
     RunSettings(records=12),
@@ -35,42 +35,42 @@ COURSE = SavedCourse(
 
 
 def test_what_is_written_is_read() -> None:
-    assert parse_course(encode_course(COURSE), "file") == COURSE
-    assert COURSE.whole_run.faults == "kill 0 at quiet, ask at quiet"
+    assert parse_scenario(encode_scenario(SCENARIO), "file") == SCENARIO
+    assert SCENARIO.whole_run.faults == "kill 0 at quiet, ask at quiet"
 
 
 def test_a_course_of_before_there_were_consumers_that_commit_is_read() -> None:
-    value = json.loads(encode_course(COURSE))
+    value = json.loads(encode_scenario(SCENARIO))
     value["version"] = 2
     del value["run"]["consumer_commit"]
     del value["run"]["isolation"]
-    assert parse_course(json.dumps(value).encode(), "file") == COURSE
-    course = COURSE._replace(
-        run=COURSE.run._replace(consumer_commit="after"), faults=("kill consumer at 20%",)
+    assert parse_scenario(json.dumps(value).encode(), "file") == SCENARIO
+    scenario = SCENARIO._replace(
+        run=SCENARIO.run._replace(consumer_commit="after"), faults=("kill consumer at 20%",)
     )
-    assert parse_course(encode_course(course), "file") == course
+    assert parse_scenario(encode_scenario(scenario), "file") == scenario
 
 
 def test_a_course_of_before_there_were_transactions_is_read() -> None:
-    value = json.loads(encode_course(COURSE))
+    value = json.loads(encode_scenario(SCENARIO))
     value["version"] = 3
     for each in ("transaction_records", "abort_every", "transaction_timeout_ms", "isolation"):
         del value["run"][each]
-    assert parse_course(json.dumps(value).encode(), "file") == COURSE
-    run = COURSE.run._replace(transaction_records=5, abort_every=2, isolation="read_uncommitted")
-    course = COURSE._replace(run=run)
-    assert parse_course(encode_course(course), "file") == course
+    assert parse_scenario(json.dumps(value).encode(), "file") == SCENARIO
+    run = SCENARIO.run._replace(transaction_records=5, abort_every=2, isolation="read_uncommitted")
+    scenario = SCENARIO._replace(run=run)
+    assert parse_scenario(encode_scenario(scenario), "file") == scenario
 
 
 def test_a_course_of_before_fetches_were_settings_is_read() -> None:
-    value = json.loads(encode_course(COURSE))
+    value = json.loads(encode_scenario(SCENARIO))
     value["version"] = 4
     for each in ("fetch_min_bytes", "fetch_wait_max_ms"):
         del value["settings"][each]
-    assert parse_course(json.dumps(value).encode(), "file") == COURSE
-    settings = COURSE.settings._replace(fetch_min_bytes=500, fetch_wait_max_ms=20)
-    course = COURSE._replace(settings=settings)
-    assert parse_course(encode_course(course), "file") == course
+    assert parse_scenario(json.dumps(value).encode(), "file") == SCENARIO
+    settings = SCENARIO.settings._replace(fetch_min_bytes=500, fetch_wait_max_ms=20)
+    scenario = SCENARIO._replace(settings=settings)
+    assert parse_scenario(encode_scenario(scenario), "file") == scenario
 
 
 def _without(name: str) -> Callable[[dict[str, Any]], object]:
@@ -108,16 +108,16 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
     ],
 )
 def test_what_is_none_is_refused(damage: Callable[[dict[str, Any]], object]) -> None:
-    value = json.loads(encode_course(COURSE))
+    value = json.loads(encode_scenario(SCENARIO))
     damage(value)
     with pytest.raises(RefusedError, match=r"^file: "):
-        parse_course(json.dumps(value).encode(), "file")
+        parse_scenario(json.dumps(value).encode(), "file")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"\xff", b"[" * 100_000, b"{}"])
 def test_bytes_that_are_none_are_refused(data: bytes) -> None:
     with pytest.raises(RefusedError):
-        parse_course(data, "file")
+        parse_scenario(data, "file")
 
 
 def test_a_file_may_have_what_the_options_may() -> None:
@@ -147,10 +147,10 @@ def test_a_file_may_have_what_the_options_may() -> None:
 @pytest.mark.parametrize("name", script_names())
 def test_a_script_finds_what_it_says(name: str) -> None:
     script = load_script(name)
-    course = play_course(script.settings, script.whole_run)
-    assert tuple(sorted(course.kinds)) == script.kinds
-    assert course.result.is_quiet
-    assert course.result.servings
+    scenario = simulate_scenario(script.settings, script.whole_run)
+    assert tuple(sorted(scenario.kinds)) == script.kinds
+    assert scenario.result.is_quiet
+    assert scenario.result.servings
 
 
 # After which actions: is it read, what is said to a write, who leads.
@@ -186,7 +186,7 @@ def test_what_serves_after_each_action(name: str) -> None:
     """As real brokers do: the ISR's last one leads again, and writes wait for min.insync."""
     script = load_script(name)
     assert [*SERVES] == script_names()
-    servings = play_course(script.settings, script.whole_run).result.servings
+    servings = simulate_scenario(script.settings, script.whole_run).result.servings
     found = {
         ", ".join(each.after): (each.is_read, each.write_error, each.leader) for each in servings
     }

@@ -31,7 +31,7 @@ FAULTS = "kill leader at 20%, kill any at 40%, start all at 70%"
 
 
 @pytest.fixture
-def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def simulate(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     outcome = eoctl("sim", "init", "play", "--nodes", 3, "--min-insync-replicas", 2)
     assert outcome.status == 0, outcome.errors
@@ -50,9 +50,9 @@ def tree_of(path: Path) -> dict[str, str]:
     }
 
 
-def checked_after_another_run(eoctl: Run, play: Path) -> Outcome:
+def checked_after_another_run(eoctl: Run, simulate: Path) -> Outcome:
     """Behind a first one that was cut off: its logs can be read, and it goes on from them."""
-    for node in play.glob("node-*"):
+    for node in simulate.glob("node-*"):
         assert eoctl("describe", node).status == 0
     again = eoctl("sim", "run", "play", "--records", 20)
     assert again.status == 0, again.errors
@@ -62,7 +62,7 @@ def checked_after_another_run(eoctl: Run, play: Path) -> Outcome:
     return checked
 
 
-def test_what_is_acknowledged_is_there(eoctl: Run, play: Path) -> None:
+def test_what_is_acknowledged_is_there(eoctl: Run, simulate: Path) -> None:
     ran = eoctl("sim", "run", "play", "--records", 300, "--faults", FAULTS, "-o", "jsonl")
     assert ran.status == 0, ran.errors
     words = [each["words"] for each in rows(ran)]
@@ -71,11 +71,11 @@ def test_what_is_acknowledged_is_there(eoctl: Run, play: Path) -> None:
     checked = eoctl("sim", "check", "play", "-o", "jsonl")
     assert (checked.status, checked.text) == (0, "")
     assert "300 acknowledged records" in checked.errors
-    history = (play / "history-1.jsonl").read_text().splitlines()
+    history = (simulate / "history-1.jsonl").read_text().splitlines()
     assert json.loads(history[0])["settings"]["acks"] == -1
     assert sum('"op":"send"' in each and '"ok"' in each for each in history) == 300
-    assert eoctl("check", *play.glob("node-*")).status == 0
-    described = rows(eoctl("describe", play / "node-0" / "t-0", "-o", "jsonl"))
+    assert eoctl("check", *simulate.glob("node-*")).status == 0
+    described = rows(eoctl("describe", simulate / "node-0" / "t-0", "-o", "jsonl"))
     assert described
 
 
@@ -87,7 +87,7 @@ def test_what_is_acknowledged_is_there(eoctl: Run, play: Path) -> None:
     ],
 )
 def test_what_a_consumer_makes_of_its_commits_is_told_and_is_no_finding(
-    eoctl: Run, play: Path, commit: str, kind: str, words: str
+    eoctl: Run, simulate: Path, commit: str, kind: str, words: str
 ) -> None:
     faults = "kill consumer at 40% handling, start consumer at 60%"
     ran = eoctl(
@@ -95,9 +95,9 @@ def test_what_a_consumer_makes_of_its_commits_is_told_and_is_no_finding(
         "-o", "jsonl",
     )  # fmt: skip
     assert ran.status == 0, ran.errors
-    told = [each["words"] for each in rows(ran)]
-    assert "kill the consumer" in told
-    assert any("the consumer goes on at offset" in each for each in told)
+    reported = [each["words"] for each in rows(ran)]
+    assert "kill the consumer" in reported
+    assert any("the consumer goes on at offset" in each for each in reported)
     checked = eoctl("sim", "check", "play", "-o", "jsonl")
     assert checked.status == 0, checked.errors
     assert "nothing is wrong" in checked.errors
@@ -109,18 +109,18 @@ def test_what_a_consumer_makes_of_its_commits_is_told_and_is_no_finding(
     assert f"{len(found)} {kind} ({words}" in shown.errors
 
 
-def test_a_consumer_that_commits_nothing_cannot_be_killed(eoctl: Run, play: Path) -> None:
+def test_a_consumer_that_commits_nothing_cannot_be_killed(eoctl: Run, simulate: Path) -> None:
     outcome = eoctl("sim", "run", "play", "--faults", "kill consumer at 20%")
     assert outcome.status == 2
     assert "'kill consumer at 20%': there is no consumer that commits" in outcome.errors
     assert "--consumer-commit before" in outcome.errors
-    assert not (play / "history-1.jsonl").exists()
+    assert not (simulate / "history-1.jsonl").exists()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("acks", ["0", "all"])
 def test_records_in_the_memory_of_a_killed_producer_are_counted(
-    eoctl: Run, play: Path, acks: str
+    eoctl: Run, simulate: Path, acks: str
 ) -> None:
     """Given = acknowledged + failed + unknown + forgotten; with acks=0 nothing is acknowledged."""
     ran = eoctl(
@@ -128,7 +128,7 @@ def test_records_in_the_memory_of_a_killed_producer_are_counted(
         "--faults", "kill producer at 30%, start producer at 40%, kill producer at 70%",
     )  # fmt: skip
     assert ran.status == 0, ran.errors
-    lines = list(map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:]))
+    lines = list(map(json.loads, (simulate / "history-1.jsonl").read_text().splitlines()[1:]))
     sends = [each["type"] for each in lines if each["op"] == "send"]
     forgotten = 2 * sends.count("invoke") - len(sends)
     assert forgotten > 0
@@ -137,13 +137,13 @@ def test_records_in_the_memory_of_a_killed_producer_are_counted(
     assert sends.count("invoke") == len({*values}) == 100
     checked = eoctl("sim", "check", "play")
     assert checked.status == 0, checked.errors
-    told = f"{100 - forgotten} sent, never acknowledged" if acks == "0" else ""
-    assert told in ran.errors
+    reported = f"{100 - forgotten} sent, never acknowledged" if acks == "0" else ""
+    assert reported in ran.errors
     answered = f"{0 if acks == '0' else 100 - forgotten} acknowledged records"
     assert answered in checked.errors
 
 
-def test_a_record_that_is_lost_with_acks_0_was_not_acknowledged(eoctl: Run, play: Path) -> None:
+def test_a_record_that_is_lost_with_acks_0_was_not_acknowledged(eoctl: Run, simulate: Path) -> None:
     ran = eoctl(
         "sim", "run", "play", "--records", 200, "--acks", "0",
         "--faults", "kill leader at 30%, power all at 60%, start all at 61%",
@@ -155,7 +155,7 @@ def test_a_record_that_is_lost_with_acks_0_was_not_acknowledged(eoctl: Run, play
     assert " was acknowledged" not in checked.text + checked.errors
 
 
-def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> None:
+def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, simulate: Path) -> None:
     """Counted as failed alone it could have been the brokers'."""
     call = [
         "sim", "run", "play", "--records", 60, "--buffer-records", 5, "--drop-when-full",
@@ -163,7 +163,7 @@ def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> 
     ]  # fmt: skip
     ran = eoctl(*call, "-o", "jsonl")
     assert ran.status == 0, ran.errors
-    history = (play / "history-1.jsonl").read_text()
+    history = (simulate / "history-1.jsonl").read_text()
     count = history.count('"error":"BUFFER_FULL"')
     assert count
     (dropped,) = [each for each in rows(ran) if each["event"] == "dropped"]
@@ -172,7 +172,7 @@ def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> 
     judged = eoctl("sim", "check", "play")
     assert judged.status == 0, judged.text
     assert words in judged.errors
-    assert words in " ".join(on_terminal("sim", "check", "play", cwd=play.parent).text.split())
+    assert words in " ".join(on_terminal("sim", "check", "play", cwd=simulate.parent).text.split())
     text = eoctl(*call)
     assert text.status == 0
     assert "failed (dropped by the client: " in text.errors
@@ -181,7 +181,7 @@ def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> 
 
 
 def test_a_fetch_that_waits_longer_than_a_follower_may_lag_is_refused(
-    eoctl: Run, play: Path
+    eoctl: Run, simulate: Path
 ) -> None:
     """KafkaConfig.validateValues: no broker starts with it."""
     call = ["sim", "init", "other", "--replica-lag-time-max-ms", 2000]
@@ -189,33 +189,33 @@ def test_a_fetch_that_waits_longer_than_a_follower_may_lag_is_refused(
     assert outcome.status == 2
     assert "--replica-fetch-wait-max-ms 2001: is longer than" in outcome.errors
     assert "--replica-fetch-wait-max-ms 2000, or less" in outcome.errors
-    assert not (play.parent / "other").exists()
+    assert not (simulate.parent / "other").exists()
     assert eoctl(*call, "--replica-fetch-wait-max-ms", 2000).status == 0
-    made = json.loads((play.parent / "other" / "cluster.json").read_text())["settings"]
+    made = json.loads((simulate.parent / "other" / "cluster.json").read_text())["settings"]
     assert (made["fetch_min_bytes"], made["fetch_wait_max_ms"]) == (1, 2000)
 
 
-def test_a_second_run_goes_on(eoctl: Run, play: Path) -> None:
+def test_a_second_run_goes_on(eoctl: Run, simulate: Path) -> None:
     for _ in range(2):
         outcome = eoctl("sim", "run", "play", "--records", 50, "--faults", "kill any at 50%")
         assert outcome.status == 0, outcome.errors
-    assert (play / "history-2.jsonl").exists()
+    assert (simulate / "history-2.jsonl").exists()
     checked = eoctl("sim", "check", "play")
     assert checked.status == 0, checked.errors
     assert "100 acknowledged records" in checked.errors
 
 
-def test_real_brokers_are_told_what_keeps_its_records(eoctl: Run, play: Path) -> None:
+def test_real_brokers_are_told_what_keeps_its_records(eoctl: Run, simulate: Path) -> None:
     """They are of the played clock's time, and its producers have ids that a real one would give."""
     assert eoctl("sim", "run", "play", "--records", 20).status == 0
-    image = load_bootstrap_image(str(play / "real-controller"))
+    image = load_bootstrap_image(str(simulate / "real-controller"))
     assert image is not None
     assert image.topic_config("t", "retention.ms") == "-1"
     assert image.topic_config("t", "min.insync.replicas") == "2"
     assert image.next_producer_id == 1000
 
 
-def test_what_forgot_its_disks_is_condemned(eoctl: Run, play: Path) -> None:
+def test_what_forgot_its_disks_is_condemned(eoctl: Run, simulate: Path) -> None:
     outcome = eoctl("sim", "run", "play", "--records", 200, "--faults", "power all at 50%")
     assert outcome.status == 0, outcome.errors
     assert "has lost" in outcome.text
@@ -227,14 +227,14 @@ def test_what_forgot_its_disks_is_condemned(eoctl: Run, play: Path) -> None:
     assert "is in no replica" in lost[0]["words"]
 
 
-def test_a_directory_that_was_changed_is_condemned(eoctl: Run, play: Path) -> None:
+def test_a_directory_that_was_changed_is_condemned(eoctl: Run, simulate: Path) -> None:
     """The checker believes files, not nodes."""
     assert eoctl("sim", "run", "play", "--records", 20).status == 0
-    node = play / "node-1"
+    node = simulate / "node-1"
     cut = eoctl("truncate", node / "t-0", "--to-offset", 5, "--single-copy", "--apply")
     assert cut.status == 0, cut.errors
     for each in ("node-0", "node-2"):
-        (play / each / "t-0" / f"{0:020d}.log").write_bytes(b"")
+        (simulate / each / "t-0" / f"{0:020d}.log").write_bytes(b"")
     checked = eoctl("sim", "check", "play", "-o", "jsonl")
     assert checked.status == 1
     assert {each["kind"] for each in rows(checked)} == {
@@ -278,13 +278,13 @@ def test_another_seed_is_another_course(eoctl: Run, tmp_path: Path) -> None:
     assert len(digests) == 2
 
 
-def test_without_healing_it_ends_as_it_is(eoctl: Run, play: Path) -> None:
+def test_without_healing_it_ends_as_it_is(eoctl: Run, simulate: Path) -> None:
     outcome = eoctl(
         "sim", "run", "play", "--records", 50, "--acks", "1", "--faults", "power all at 100%",
         "--no-heal",
     )  # fmt: skip
     assert outcome.status == 0, outcome.errors
-    assert not [*play.glob("node-*/.kafka_cleanshutdown")]
+    assert not [*simulate.glob("node-*/.kafka_cleanshutdown")]
     checked = eoctl("sim", "check", "play")
     assert checked.status == 5, checked.errors
     assert "may still come" in checked.errors
@@ -294,7 +294,7 @@ def test_without_healing_it_ends_as_it_is(eoctl: Run, play: Path) -> None:
 @pytest.mark.parametrize("faults", ["kill follower at 90%", "kill all at 10%, start all at 90%"])
 @pytest.mark.parametrize("rate", [0, 1])
 def test_a_run_takes_all_its_records_however_long_that_takes(
-    eoctl: Run, play: Path, monkeypatch: pytest.MonkeyPatch, faults: str, rate: int
+    eoctl: Run, simulate: Path, monkeypatch: pytest.MonkeyPatch, faults: str, rate: int
 ) -> None:
     """Of 4,000 records, one a second, 3,601 were sent, and 90% came after 3,600; nobody said so."""
     monkeypatch.setattr(simulation, "STILL_US", 130_000_000)  # longer than an answer is waited for
@@ -304,18 +304,18 @@ def test_a_run_takes_all_its_records_however_long_that_takes(
         "-o", "jsonl",
     )  # fmt: skip
     assert ran.status == 0, ran.errors
-    history = [json.loads(each) for each in (play / "history-1.jsonl").read_text().splitlines()]
-    told = [(each.get("op"), each.get("type")) for each in history]
-    assert told.count(("send", "invoke")) == count
-    fault = [place for place, each in enumerate(told) if each[0] == "fault"][-1]
-    assert told[:fault].count(("send", "invoke")) >= 0.9 * count
-    assert told[: told.index(("heal", "info"))].count(("send", "invoke")) == count
+    history = [json.loads(each) for each in (simulate / "history-1.jsonl").read_text().splitlines()]
+    reported = [(each.get("op"), each.get("type")) for each in history]
+    assert reported.count(("send", "invoke")) == count
+    fault = [place for place, each in enumerate(reported) if each[0] == "fault"][-1]
+    assert reported[:fault].count(("send", "invoke")) >= 0.9 * count
+    assert reported[: reported.index(("heal", "info"))].count(("send", "invoke")) == count
     assert eoctl("sim", "check", "play").status == 0
 
 
 @pytest.mark.exhaustive
 def test_records_that_were_never_given_are_told(
-    eoctl: Run, play: Path, monkeypatch: pytest.MonkeyPatch
+    eoctl: Run, simulate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Producer, "learn", lambda *_: None)
     ran = eoctl("sim", "run", "play", "--records", 7)
@@ -368,8 +368,8 @@ def test_what_no_cluster_can_be_is_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_there_is_not_touched(eoctl: Run, play: Path, kafka: Path) -> None:
-    before = tree_of(play.parent)
+def test_what_is_there_is_not_touched(eoctl: Run, simulate: Path, kafka: Path) -> None:
+    before = tree_of(simulate.parent)
     for target in ("play", "play/node-0", kafka):
         outcome = eoctl("sim", "init", target)
         assert outcome.status == 4
@@ -378,35 +378,35 @@ def test_what_is_there_is_not_touched(eoctl: Run, play: Path, kafka: Path) -> No
         outcome = eoctl("sim", call, kafka)
         assert outcome.status == 4
         assert "is no simulated cluster" in outcome.errors
-    assert eoctl("sim", "init", play.parent / "no" / "where").status == 4
-    assert tree_of(play.parent) == before
+    assert eoctl("sim", "init", simulate.parent / "no" / "where").status == 4
+    assert tree_of(simulate.parent) == before
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "{}", "[]", "null", '{"eoctl_played_cluster": 9}', '{"eoctl_played_cluster": 1}', "\x00"],
 )
-def test_a_marker_that_is_none_is_refused(eoctl: Run, play: Path, content: str) -> None:
-    (play / "cluster.json").write_text(content)
+def test_a_marker_that_is_none_is_refused(eoctl: Run, simulate: Path, content: str) -> None:
+    (simulate / "cluster.json").write_text(content)
     outcome = eoctl("sim", "run", "play")
     assert outcome.status == 4
     assert "nothing was touched" in outcome.errors
 
 
-def test_hostile_settings_are_refused(eoctl: Run, play: Path) -> None:
-    value = json.loads((play / "cluster.json").read_text())
+def test_hostile_settings_are_refused(eoctl: Run, simulate: Path) -> None:
+    value = json.loads((simulate / "cluster.json").read_text())
     for name, wrong in (("nodes", "3"), ("partitions", 0), ("replication_factor", 9)):
         changed = {**value, "settings": {**value["settings"], name: wrong}}
-        (play / "cluster.json").write_text(json.dumps(changed))
+        (simulate / "cluster.json").write_text(json.dumps(changed))
         assert eoctl("sim", "run", "play").status == 4
 
 
-def test_a_broker_that_runs_is_left_alone(eoctl: Run, play: Path) -> None:
-    with take([play / "node-1"]), pytest.raises(LockHeldError), take([play / "node-1"]):
+def test_a_broker_that_runs_is_left_alone(eoctl: Run, simulate: Path) -> None:
+    with take([simulate / "node-1"]), pytest.raises(LockHeldError), take([simulate / "node-1"]):
         pass
     code = (
         "import sys; from storage.files.broker_lock import take\n"
-        f"with take([{str(play / 'node-1')!r}]): print('held', flush=True); sys.stdin.read()"
+        f"with take([{str(simulate / 'node-1')!r}]): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -419,11 +419,11 @@ def test_a_broker_that_runs_is_left_alone(eoctl: Run, play: Path) -> None:
         holder.stdin.close()
     assert outcome.status == 4
     assert "holds the lock" in outcome.errors
-    assert not (play / "history-1.jsonl").exists()
+    assert not (simulate / "history-1.jsonl").exists()
 
 
 @pytest.mark.exhaustive
-def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> None:
+def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, simulate: Path) -> None:
     code = (
         "import os\n"
         "from eoctl.lab.simulation import Nemesis\n"
@@ -433,11 +433,11 @@ def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> Non
     )
     killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
     assert killed.returncode == -9
-    checked = checked_after_another_run(eoctl, play)
+    checked = checked_after_another_run(eoctl, simulate)
     assert "its last line has no end" in checked.errors or "lines of history" in checked.errors
 
 
-def test_what_was_never_run_is_not_judged(eoctl: Run, play: Path) -> None:
+def test_what_was_never_run_is_not_judged(eoctl: Run, simulate: Path) -> None:
     outcome = eoctl("sim", "check", "play")
     assert outcome.status == 2
     assert "was never run" in outcome.errors
@@ -452,16 +452,16 @@ def test_what_was_never_run_is_not_judged(eoctl: Run, play: Path) -> None:
         (["--records", "0"], "records"),
     ],
 )
-def test_wrong_calls(eoctl: Run, play: Path, options: list[str], words: str) -> None:
+def test_wrong_calls(eoctl: Run, simulate: Path, options: list[str], words: str) -> None:
     outcome = eoctl("sim", "run", "play", *options)
     assert outcome.status == 2
     assert words in outcome.errors
-    assert not (play / "history-1.jsonl").exists()
+    assert not (simulate / "history-1.jsonl").exists()
 
 
-def test_a_history_that_is_damaged_is_judged_as_far_as_it_goes(eoctl: Run, play: Path) -> None:
+def test_a_history_that_is_damaged_is_judged_as_far_as_it_goes(eoctl: Run, simulate: Path) -> None:
     assert eoctl("sim", "run", "play", "--records", 20).status == 0
-    path = play / "history-1.jsonl"
+    path = simulate / "history-1.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b"nonsense\n")
     checked = eoctl("sim", "check", "play")
@@ -473,9 +473,9 @@ def test_a_history_that_is_damaged_is_judged_as_far_as_it_goes(eoctl: Run, play:
     assert eoctl("sim", "check", "play").status == 3
 
 
-def test_a_disk_that_no_broker_starts_on_is_told(eoctl: Run, play: Path) -> None:
+def test_a_disk_that_no_broker_starts_on_is_told(eoctl: Run, simulate: Path) -> None:
     assert eoctl("sim", "run", "play", "--records", 20).status == 0
-    (play / "controller" / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(b"")
+    (simulate / "controller" / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(b"")
     outcome = eoctl("sim", "run", "play", "--records", 20)
     assert outcome.status == 4
     assert "metadata" in outcome.errors

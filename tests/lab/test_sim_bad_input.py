@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.lab.guarantees.courses import SavedCourse, encode_course
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
+from eoctl.lab.guarantees.scenarios import SavedCourse, encode_scenario
 from eoctl.lab.sim.guarantees import parse_kinds
-from eoctl.lab.world.settings import PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Run = Callable[..., Outcome]
 
 
-COURSE = encode_course(
+SCENARIO = encode_scenario(
     SavedCourse("a title", PlaySettings(), RunSettings(records=5), ("kill 0 at 50%",))
 )
 SAFE = "--acks all --idempotence yes --faults partition-leader"
@@ -72,17 +72,17 @@ def _with(name: str, content: bytes) -> Callable[[Path], None]:
     return change
 
 
-def _course(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+def _scenario(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def write(place: Path) -> None:
-        value = json.loads(COURSE)
+        value = json.loads(SCENARIO)
         change(value)
         place.write_text(json.dumps(value, indent=1))
 
     return write
 
 
-def _cut_course(place: Path) -> None:
-    place.write_bytes(COURSE[:150])
+def _cut_scenario(place: Path) -> None:
+    place.write_bytes(SCENARIO[:150])
 
 
 # What is made as `it`, the call, the exit status, what is said of it, and what to try.
@@ -117,20 +117,20 @@ BAD = [
     (None, "run play --replay it", 3, "it: No such file", "that right"),
     (_full, "run new --replay it", 3, "it: Not a regular file", "that right"),
     (_file, "run new --replay it", 4, "it: line 1: no JSON", "--witness FILE"),
-    (_cut_course, "run new --replay it", 4, "it: line 9: no JSON", "--witness FILE"),
-    (_course(dict.clear), "run new --replay it", 4, "is no course of events", "--witness FILE"),
-    (_course(lambda v: v.update(version=9)), "run new --replay it", 4, "of version 9", "--witness"),
-    (_course(lambda v: v.update(faults=["kill 0 at 5%", "kill me at 3s"])), "run new --replay it",
+    (_cut_scenario, "run new --replay it", 4, "it: line 9: no JSON", "--witness FILE"),
+    (_scenario(dict.clear), "run new --replay it", 4, "is no course of events", "--witness FILE"),
+    (_scenario(lambda v: v.update(version=9)), "run new --replay it", 4, "of version 9", "--witness"),
+    (_scenario(lambda v: v.update(faults=["kill 0 at 5%", "kill me at 3s"])), "run new --replay it",
      4, "it: fault 2: 'kill me at 3s': 'me' is no node", "0 to 2, or one of all"),
-    (_course(lambda v: v.update(faults=["melt"])), "run new --replay it", 4, "it: fault 1: 'melt'",
+    (_scenario(lambda v: v.update(faults=["melt"])), "run new --replay it", 4, "it: fault 1: 'melt'",
      "such as 'kill leader"),
-    (_course(lambda v: v["settings"].update(replication_factor=9)), "run new --replay it", 4,
+    (_scenario(lambda v: v["settings"].update(replication_factor=9)), "run new --replay it", 4,
      "it: replication_factor 9: of 3 nodes", "--witness FILE"),
-    (_course(lambda v: v["run"].update(records="many")), "run new --replay it", 4,
+    (_scenario(lambda v: v["run"].update(records="many")), "run new --replay it", 4,
      "it: run.records: 'many' is no int", "--witness FILE"),
-    (_course(lambda v: v["run"].pop("seed")), "run new --replay it", 4,
+    (_scenario(lambda v: v["run"].pop("seed")), "run new --replay it", 4,
      "it: is damaged: RunSettings with or without seed", "--witness FILE"),
-    (_course(lambda v: v.update(run=[])), "run new --replay it", 4, "it: is damaged",
+    (_scenario(lambda v: v.update(run=[])), "run new --replay it", 4, "it: is damaged",
      "--witness FILE"),
     (None, "run new --script it", 2, "--script it: there is none", "one of 1-one-dead"),
     (None, "run new --script 1-one-dead --replay it", 2, "one of them", "eoctl sim run new"),
@@ -155,7 +155,7 @@ BAD = [
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eoctl: Run) -> Path:
-    """A directory with a cluster `play` that has been run."""
+    """A directory with a cluster `simulate` that has been run."""
     monkeypatch.chdir(tmp_path)
     assert eoctl("sim", "init", "play").status == 0
     assert eoctl("sim", "run", "play", "--records", 5).status == 0

@@ -211,7 +211,7 @@ def test_hostile_values_do_not_reach_the_terminal(eoctl: Run, tmp_path: Path) ->
 def test_the_manual_has_each_rule_in_its_words() -> None:
     page = (MAN / "eoctl-sim.1").read_text()
     listed = page[page.index(".Ss check") : page.index(".Ss explore")]
-    told = dict(re.findall(r"^\.It Cm (\S+)\n((?:[^.].*\n)+)", listed, re.MULTILINE))
-    assert {name: text.replace("\n", " ").strip() for name, text in told.items()} == {
+    reported = dict(re.findall(r"^\.It Cm (\S+)\n((?:[^.].*\n)+)", listed, re.MULTILINE))
+    assert {name: text.replace("\n", " ").strip() for name, text in reported.items()} == {
         each.name: each.meaning for each in RULES.values()
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.guarantees.courses import MEMORY, PREFIX
+from eoctl.lab.guarantees.scenarios import MEMORY, PREFIX
 from tests.lab.test_sim import checked_after_another_run
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _scratch_of(process: subprocess.Popen[bytes]) -> list[str]:
     return sorted({str(Path(*each.parts[:count])) for each in opened})
 
 
-def _interrupt_playing(process: subprocess.Popen[bytes]) -> list[str]:
+def _interrupt_simulating(process: subprocess.Popen[bytes]) -> list[str]:
     """Interrupt it as it plays, which is looked at while it is held; [] it has ended before."""
     while _wait(process, lambda: bool(_scratch_of(process))):
         process.send_signal(signal.SIGSTOP)
@@ -101,15 +101,15 @@ def _interrupt(process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
 def _ended(process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
     """What one that was interrupted has written to both, of which one line says so."""
     written, errors = process.communicate(timeout=LIMIT_S)
-    told = errors.decode()
-    assert process.returncode == 130, told
-    assert "Traceback" not in told
-    assert told.strip().splitlines()[-1].startswith("eoctl: interrupted"), told
-    return written, told
+    reported = errors.decode()
+    assert process.returncode == 130, reported
+    assert "Traceback" not in reported
+    assert reported.strip().splitlines()[-1].startswith("eoctl: interrupted"), reported
+    return written, reported
 
 
 @pytest.fixture
-def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def simulate(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     assert eoctl("sim", "init", "play", "--min-insync-replicas", 2).status == 0
     return tmp_path / "play"
@@ -118,10 +118,10 @@ def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.share(1)
 @pytest.mark.parametrize("faults", ["", "kill leader at 1%, start all at 2%"])
 def test_a_run_is_kept_as_far_as_it_went_and_the_next_one_goes_on(
-    eoctl: Run, play: Path, faults: str
+    eoctl: Run, simulate: Path, faults: str
 ) -> None:
-    history = play / "history-1.jsonl"
-    call = ("run", play, "--records", "1000000", "--rate", "1000", "--faults", faults)
+    history = simulate / "history-1.jsonl"
+    call = ("run", simulate, "--records", "1000000", "--rate", "1000", "--faults", faults)
     with _started(*call) as process:
         assert _wait(process, lambda: history.exists() and history.stat().st_size > 100_000)
         written, _ = _interrupt(process)
@@ -135,16 +135,16 @@ def test_a_run_is_kept_as_far_as_it_went_and_the_next_one_goes_on(
     assert acknowledged > 100
     checked = eoctl("sim", "check", "play")
     assert checked.status in (0, 5), checked.errors
-    checked = checked_after_another_run(eoctl, play)
+    checked = checked_after_another_run(eoctl, simulate)
     assert f"{acknowledged + 20:,} acknowledged records" in checked.errors
     assert history.read_bytes() == data
-    assert not [*play.rglob("*.tmp")]
+    assert not [*simulate.rglob("*.tmp")]
 
 
 def test_an_exploration_leaves_nothing_and_can_be_called_again(eoctl: Run, tmp_path: Path) -> None:
     witness = tmp_path / "witness.json"
     with _started("explore", *SAFE, "--seeds", "1000000", "--witness", witness) as process:
-        places = _interrupt_playing(process)
+        places = _interrupt_simulating(process)
         written, _ = _ended(process)
     assert written == b""
     assert len(places) == 1
@@ -160,7 +160,7 @@ def test_a_table_leaves_nothing(eoctl: Run, tmp_path: Path) -> None:
     for _ in range(ATTEMPTS):
         witness.unlink(missing_ok=True)
         with _started(*call) as process:
-            places = _interrupt_playing(process)
+            places = _interrupt_simulating(process)
             if places:
                 written, _ = _ended(process)
                 break
@@ -180,11 +180,11 @@ def _state_of(root: Path) -> dict[Path, tuple[int, int]]:
 
 @pytest.mark.exhaustive
 def test_a_check_changes_nothing_and_can_be_called_again(
-    eoctl: Run, play: Path, tmp_path: Path
+    eoctl: Run, simulate: Path, tmp_path: Path
 ) -> None:
     assert eoctl("sim", "run", "play", "--records", 20).status == 0
     path = tmp_path / "long.jsonl"
-    lines = (play / "history-1.jsonl").read_bytes().splitlines(keepends=True)
+    lines = (simulate / "history-1.jsonl").read_bytes().splitlines(keepends=True)
     end_us = json.loads(lines[-1])["time_us"]
     with path.open("wb") as file:
         file.writelines(lines)
@@ -194,11 +194,11 @@ def test_a_check_changes_nothing_and_can_be_called_again(
                     "type": kind, "process": "more", "id": number, "time_us": end_us, "op": "poll",
                 }  # fmt: skip
                 file.write(json.dumps(line).encode() + b"\n")
-    nodes = [word for each in sorted(play.glob("node-*")) for word in ("--directory", each)]
-    before = _state_of(play)
+    nodes = [word for each in sorted(simulate.glob("node-*")) for word in ("--directory", each)]
+    before = _state_of(simulate)
     with _started("check", "--history", path, *nodes) as process:
         assert _wait(process, lambda: str(path) in _opened(process))
         written, _ = _interrupt(process)
     assert written == b""
-    assert _state_of(play) == before
+    assert _state_of(simulate) == before
     assert eoctl("sim", "check", "play").status == 0

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.lab.guarantees import courses as scratch_module
-from eoctl.lab.world.settings import MARKER_NAME
+from eoctl.lab.environment.settings import MARKER_NAME
+from eoctl.lab.guarantees import scenarios as scratch_module
 from tests.writing import partition_at
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "100"))
 FAULTS = "kill leader at 20%, start all at 40%, stop any at 60%, start all at 80%"
 IMPORTED: dict[str, dict[str, Any]] = {
-    "eoctl.lab.sim.judge": {},
-    "eoctl.lab.sim.play": {},
+    "eoctl.lab.sim.check": {},
+    "eoctl.lab.sim.simulate": {},
     "recovery.rebuild.derive": {},
     "recovery.repair.broker_start": {},
     "recovery.truncate.plan": {},
@@ -38,9 +38,9 @@ SETTINGS = ("--min-insync-replicas", 2, "--segment-bytes", 2000)
 MOMENTS = ("before", "middle", "after")
 
 
-def require_readable(play: Path) -> None:
+def require_readable(simulate: Path) -> None:
     """Of each replica every batch up to its end has a right checksum, but for a torn end."""
-    for directory in play.glob("node-*/t-0"):
+    for directory in simulate.glob("node-*/t-0"):
         placed = [*partition_at(directory).read(0)]
         wrong = [place for place, each in enumerate(placed) if not each.batch.crc_ok]
         assert wrong in ([], [len(placed) - 1])
@@ -50,65 +50,69 @@ def require_readable(play: Path) -> None:
 def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:
     """First a kind of call, the rarest until now, then one of its calls; at times twice."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
-    made, play = scratch / "made", scratch / "play"
+    made, simulate = scratch / "made", scratch / "play"
 
     def run(*arguments: object, **more: Any) -> dict[str, Any]:
         return server.run("sim", *arguments, settings=IMPORTED, everywhere=True, **more)
 
-    def play_on(seed: int, **more: Any) -> dict[str, Any]:
-        return run("run", play, "--records", 30, "--seed", seed, "--faults", FAULTS, **more)
+    def simulate_on(seed: int, **more: Any) -> dict[str, Any]:
+        return run("run", simulate, "--records", 30, "--seed", seed, "--faults", FAULTS, **more)
 
     assert run("init", made, *SETTINGS)["status"] == 0
-    shutil.copytree(made, play)
-    known = play_on(0)
+    shutil.copytree(made, simulate)
+    known = simulate_on(0)
     assert known["status"] == 0
     kinds = sorted({*known["calls"]})
     assert len(kinds) >= 8
     per_kind: Counter[str] = Counter()
-    ended = play
-    played_once = scratch / "once"
-    ended.rename(played_once)
+    ended = simulate
+    simulated_once = scratch / "once"
+    ended.rename(simulated_once)
     while per_kind.total() < KILLS_COUNT:
-        shutil.rmtree(play, ignore_errors=True)
-        begin = chooser.choice([made, played_once])
-        shutil.copytree(begin, play)
-        before = json.loads((play / MARKER_NAME).read_bytes())["runs_count"]
+        shutil.rmtree(simulate, ignore_errors=True)
+        begin = chooser.choice([made, simulated_once])
+        shutil.copytree(begin, simulate)
+        before = json.loads((simulate / MARKER_NAME).read_bytes())["runs_count"]
         kills = chooser.choice([1, 1, 2])
         for _ in range(kills):
             kind = min(kinds, key=lambda each: (per_kind[each], chooser.random()))
             places = [place for place, each in enumerate(known["calls"]) if each == kind]
-            killed = play_on(0, operation=chooser.choice(places), moment=chooser.choice(MOMENTS))
+            killed = simulate_on(
+                0, operation=chooser.choice(places), moment=chooser.choice(MOMENTS)
+            )
             per_kind[kind] += 1
             assert killed["killed"] or killed["status"] == 0
-            require_readable(play)
-        assert play_on(1)["status"] == 0
-        marker = json.loads((play / MARKER_NAME).read_bytes())
+            require_readable(simulate)
+        assert simulate_on(1)["status"] == 0
+        marker = json.loads((simulate / MARKER_NAME).read_bytes())
         assert marker["runs_count"] == marker["ended_count"]
         assert before < marker["runs_count"] <= before + kills + 1
-        assert run("check", play)["status"] == 0, (os.environ["EOCTL_SEED"], per_kind)
+        assert run("check", simulate)["status"] == 0, (os.environ["EOCTL_SEED"], per_kind)
 
 
 @pytest.mark.exhaustive
 def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillServer) -> None:
     """Its marker comes last: without it nothing is touched, and it is said so."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
-    play = scratch / "play"
+    simulate = scratch / "play"
 
     def make(**more: Any) -> dict[str, Any]:
-        return server.run("sim", "init", play, settings=IMPORTED, everywhere=True, **more)
+        return server.run("sim", "init", simulate, settings=IMPORTED, everywhere=True, **more)
 
     calls = make()["calls"]
     for _ in range(40):
-        shutil.rmtree(play, ignore_errors=True)
+        shutil.rmtree(simulate, ignore_errors=True)
         made = make(operation=chooser.randrange(len(calls)), moment=chooser.choice(MOMENTS))
         assert made["killed"]
-        found = {each: each.read_bytes() for each in play.rglob("*") if each.is_file()}
-        is_whole = (play / MARKER_NAME).exists()
-        is_empty = not play.is_dir() or not any(play.iterdir())
-        again = server.run("sim", "run", play, "--records", 5, settings=IMPORTED)
+        found = {each: each.read_bytes() for each in simulate.rglob("*") if each.is_file()}
+        is_whole = (simulate / MARKER_NAME).exists()
+        is_empty = not simulate.is_dir() or not any(simulate.iterdir())
+        again = server.run("sim", "run", simulate, "--records", 5, settings=IMPORTED)
         assert again["status"] == (0 if is_whole else 4)
         if not is_whole:
-            assert found == {each: each.read_bytes() for each in play.rglob("*") if each.is_file()}
+            assert found == {
+                each: each.read_bytes() for each in simulate.rglob("*") if each.is_file()
+            }
             assert make()["status"] == (0 if is_empty else 4)
 
 
@@ -120,7 +124,7 @@ def test_an_exploration_that_was_killed_is_done_again_and_leaves_nothing(
     chooser = random.Random(os.environ["EOCTL_SEED"])
     memory, witness, expected = (scratch / name for name in ("memory", "found", "expected"))
     memory.mkdir()
-    settings = {"eoctl.lab.guarantees.courses": {"MEMORY": str(memory)}, **IMPORTED}
+    settings = {"eoctl.lab.guarantees.scenarios": {"MEMORY": str(memory)}, **IMPORTED}
 
     def explore(to: Path, **more: Any) -> dict[str, Any]:
         return server.run(

@@ -31,15 +31,15 @@ def rows(outcome: Outcome) -> list[dict[str, Any]]:
 def test_one_call_says_what_may_be_lost_and_how(eoctl: Run) -> None:
     outcome = eoctl("sim", "table", *ASKED)
     assert outcome.status == 0, outcome.errors
-    told = outcome.errors.splitlines()
-    assert told[0] == "acks=all, min-insync-replicas=1, truncation=epoch:"
-    assert "may lose, duplicate or diverge" in told[1]
-    classes = [each for each in told if "followers are stopped, then the leader" in each]
+    reported = outcome.errors.splitlines()
+    assert reported[0] == "acks=all, min-insync-replicas=1, truncation=epoch:"
+    assert "may lose, duplicate or diverge" in reported[1]
+    classes = [each for each in reported if "followers are stopped, then the leader" in each]
     assert classes
     assert classes[0].startswith("  may lose")
-    steps = [each for each in told if re.match(r" *[0-9]+\. +[0-9.]+ s  ", each)]
+    steps = [each for each in reported if re.match(r" *[0-9]+\. +[0-9.]+ s  ", each)]
     assert 1 <= len(steps) <= 12
-    assert any("was acknowledged" in each or "was read" in each for each in told)
+    assert any("was acknowledged" in each or "was read" in each for each in reported)
 
 
 @pytest.mark.exhaustive

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.lab.nodes.coordinator import PlayedCoordinator
-from eoctl.lab.sim.play import _transactions, _what_is_left
+from eoctl.lab.environment.settings import MARKER_NAME, RunSettings
+from eoctl.lab.nodes.coordinator import SimulatedCoordinator
+from eoctl.lab.sim.simulate import _transactions, _what_is_left
 from eoctl.lab.simulation import RunResult
-from eoctl.lab.world.settings import MARKER_NAME, RunSettings
 from storage.limits import INT32_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from tests.terminal import on_terminal
@@ -31,7 +31,7 @@ FAULTS = ("--faults", "kill leader at 20%, power any at 40%, start all at 70%", 
 
 
 @pytest.fixture
-def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def simulate(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     outcome = eoctl(
         "sim", "init", "play", "--partitions", 2, "--min-insync-replicas", 2, "--fsync", "batch"
@@ -46,8 +46,8 @@ def rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 def committed_in(path: Path) -> set[str]:
     """Values that were acknowledged in transactions that were told to be committed."""
-    told = [json.loads(each) for each in path.read_text().splitlines()[1:]]
-    done = [each for each in told if each["type"] == "ok"]
+    reported = [json.loads(each) for each in path.read_text().splitlines()[1:]]
+    done = [each for each in reported if each["type"] == "ok"]
     committed = {each["transaction"] for each in done if each["op"] == "commit"}
     return {
         each["value"] for each in done if each["op"] == "send" and each["transaction"] in committed
@@ -63,7 +63,7 @@ def values_in(eoctl: Run, log: Path) -> list[str]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("faults", [(), FAULTS])
 def test_what_is_committed_is_what_every_reader_is_given(
-    eoctl: Run, play: Path, faults: tuple[object, ...]
+    eoctl: Run, simulate: Path, faults: tuple[object, ...]
 ) -> None:
     """The checker, the check of the log dirs, and our own consumer say the same."""
     ran = eoctl("sim", "run", "play", *OPTIONS, *faults)
@@ -71,30 +71,36 @@ def test_what_is_committed_is_what_every_reader_is_given(
     assert "transactions: 20 begun, 14 committed, 6 aborted" in ran.errors or faults
     checked = eoctl("sim", "check", "play")
     assert checked.status == 0, checked.text
-    nodes = [*play.glob("node-*")]
+    nodes = [*simulate.glob("node-*")]
     assert len(nodes) == 3
     assert eoctl("check", *nodes).status == 0
-    committed = committed_in(play / "history-1.jsonl")
+    committed = committed_in(simulate / "history-1.jsonl")
     assert len(committed) >= 60
     for node in nodes:
         values = [each for number in (0, 1) for each in values_in(eoctl, node / f"t-{number}")]
         assert sorted(values) == sorted(committed)
     # The records of its coordinator are real ones.
-    listed = eoctl("dump-segment", *(play / "controller" / "__transaction_state-0").glob("*.log"))
+    listed = eoctl(
+        "dump-segment", *(simulate / "controller" / "__transaction_state-0").glob("*.log")
+    )
     assert listed.status == 0, listed.errors
     # The whole cluster, with what its controller knows of the topic.
-    whole = eoctl("check", *nodes, play / "controller", "--metadata-dir", play / "controller")
+    whole = eoctl(
+        "check", *nodes, simulate / "controller", "--metadata-dir", simulate / "controller"
+    )
     assert whole.status == 0, whole.text
     assert "__transaction_state" in whole.text
-    shown = eoctl("metadata", play / "controller", "--topic", "__transaction_state", "-o", "jsonl")
+    shown = eoctl(
+        "metadata", simulate / "controller", "--topic", "__transaction_state", "-o", "jsonl"
+    )
     assert '"compact"' in shown.text
-    assert eoctl("check", play / "controller").status == 0
+    assert eoctl("check", simulate / "controller").status == 0
 
 
-def test_its_topic_is_made_once(eoctl: Run, play: Path) -> None:
+def test_its_topic_is_made_once(eoctl: Run, simulate: Path) -> None:
     for _ in range(2):
         assert eoctl("sim", "run", "play", *OPTIONS).status == 0
-    logs = sorted((play / "controller" / "__cluster_metadata-0").glob("*.log"))
+    logs = sorted((simulate / "controller" / "__cluster_metadata-0").glob("*.log"))
     lines = eoctl("dump-segment", *logs, "--cluster-metadata-decoder").text.splitlines()
     made = [each for each in lines if "TOPIC_RECORD" in each and "__transaction_state" in each]
     assert len(made) == 1
@@ -102,18 +108,18 @@ def test_its_topic_is_made_once(eoctl: Run, play: Path) -> None:
 
 @pytest.mark.parametrize("command", ["check", "run"])
 def test_without_what_its_coordinator_knew_nothing_is_done(
-    eoctl: Run, play: Path, command: str
+    eoctl: Run, simulate: Path, command: str
 ) -> None:
     """It would pass for a cluster that never had transactions."""
     assert eoctl("sim", "run", "play", *OPTIONS).status == 0
-    rmtree(play / "controller" / "__transaction_state-0")
-    before = (play / "cluster.json").read_bytes()
+    rmtree(simulate / "controller" / "__transaction_state-0")
+    before = (simulate / "cluster.json").read_bytes()
     refused = eoctl("sim", command, "play")
     assert refused.status == 4
     assert "__transaction_state-0: is not there" in refused.errors
     assert "nothing was touched" in refused.errors
-    assert (play / "cluster.json").read_bytes() == before
-    assert not (play / "history-2.jsonl").exists()
+    assert (simulate / "cluster.json").read_bytes() == before
+    assert not (simulate / "history-2.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -134,21 +140,21 @@ def test_who_is_refused_to_abort_is_not_said_to_be_aborted(
 
 
 @pytest.mark.exhaustive
-def test_a_decided_transaction_without_markers_fences_nobody(eoctl: Run, play: Path) -> None:
+def test_a_decided_transaction_without_markers_fences_nobody(eoctl: Run, simulate: Path) -> None:
     """All brokers are dead: its producer waits, and the coordinator has aborted nothing."""
     ran = eoctl(
         "sim", "run", "play", "--records", 12, "--rate", 10, "--transaction-records", 3,
         "--no-heal", "--transaction-timeout-ms", 900_000, "--faults", "kill all at 60%",
     )  # fmt: skip
     assert ", 0 aborted by the coordinator, " in ran.errors
-    assert "PRODUCER_FENCED" not in (play / "history-1.jsonl").read_text()
+    assert "PRODUCER_FENCED" not in (simulate / "history-1.jsonl").read_text()
 
 
-def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path) -> None:
+def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, simulate: Path) -> None:
     ran = eoctl("sim", "run", "play", "--records", 20)
     assert ran.status == 0
     assert "transactions:" not in ran.errors
-    assert not (play / "controller" / "__transaction_state-0").exists()
+    assert not (simulate / "controller" / "__transaction_state-0").exists()
 
 
 @pytest.mark.parametrize(
@@ -171,23 +177,23 @@ def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path)
     ],
 )
 def test_what_no_producer_does_is_refused(
-    eoctl: Run, play: Path, options: list[object], words: str
+    eoctl: Run, simulate: Path, options: list[object], words: str
 ) -> None:
     outcome = eoctl("sim", "run", "play", *options)
     assert outcome.status == 2
     assert words in outcome.errors
-    assert not (play / "history-1.jsonl").exists()
+    assert not (simulate / "history-1.jsonl").exists()
 
 
 def test_what_is_asked_to_commit_is_in_the_history_before_it_is_asked(
-    eoctl: Run, play: Path, monkeypatch: pytest.MonkeyPatch
+    eoctl: Run, simulate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is killed right then has transactions that are committed in the logs."""
     asked: list[int] = []
-    history = play / "history-1.jsonl"
-    end = PlayedCoordinator.end_transaction
+    history = simulate / "history-1.jsonl"
+    end = SimulatedCoordinator.end_transaction
 
-    def told(*given: Any) -> None:
+    def reported(*given: Any) -> None:
         if given[4]:  # it is to be committed
             lines = history.read_bytes().splitlines()[1:]
             last = json.loads(lines[-1])
@@ -195,31 +201,33 @@ def test_what_is_asked_to_commit_is_in_the_history_before_it_is_asked(
             assert (last["op"], last["type"]) == ("commit", "invoke")
         end(*given)
 
-    monkeypatch.setattr(PlayedCoordinator, "end_transaction", told)
+    monkeypatch.setattr(SimulatedCoordinator, "end_transaction", reported)
     assert eoctl("sim", "run", "play", *OPTIONS).status == 0
     assert asked
     assert {each % 2 for each in asked} == {1}  # the one that is asked, and pairs before
 
 
-def test_a_run_that_has_no_end_says_nothing_of_what_was_not_asked(eoctl: Run, play: Path) -> None:
+def test_a_run_that_has_no_end_says_nothing_of_what_was_not_asked(
+    eoctl: Run, simulate: Path
+) -> None:
     """Its machine has lost power, and the page cache with it: lines are missing at the end."""
     assert eoctl("sim", "run", "play", *OPTIONS).status == 0
-    history = play / "history-1.jsonl"
+    history = simulate / "history-1.jsonl"
     lines = history.read_bytes().splitlines(keepends=True)
     commits = [place for place, each in enumerate(lines) if b'"op":"commit"' in each]
     kept = [each for place, each in enumerate(lines) if place not in commits[-2:]]
     history.write_bytes(b"".join(kept))
     assert eoctl("sim", "check", "play").status == 1  # it has ended, and never asked to commit
-    marker = play / MARKER_NAME
-    told = json.loads(marker.read_bytes())
-    told["ended_count"] = 0
-    marker.write_text(json.dumps(told))
+    marker = simulate / MARKER_NAME
+    reported = json.loads(marker.read_bytes())
+    reported["ended_count"] = 0
+    marker.write_text(json.dumps(reported))
     checked = eoctl("sim", "check", "play")
     assert checked.status == 0, checked.text
 
 
 def test_an_isolation_level_counts_where_a_run_before_had_transactions(
-    eoctl: Run, play: Path
+    eoctl: Run, simulate: Path
 ) -> None:
     assert eoctl("sim", "run", "play", *OPTIONS).status == 0
     ran = eoctl("sim", "run", "play", "--records", 5, "--isolation", "read_uncommitted")
@@ -227,12 +235,12 @@ def test_an_isolation_level_counts_where_a_run_before_had_transactions(
 
 
 @pytest.mark.parametrize("width", [80, 132])
-def test_what_became_of_transactions_is_told_once_and_fits(play: Path, width: int) -> None:
-    shown = on_terminal("sim", "run", "play", *OPTIONS, cwd=play.parent, width=width)
+def test_what_became_of_transactions_is_told_once_and_fits(simulate: Path, width: int) -> None:
+    shown = on_terminal("sim", "run", "play", *OPTIONS, cwd=simulate.parent, width=width)
     assert shown.status == 0
-    told = [*takewhile(str.strip, shown.lines)]
-    assert max(map(len, told)) <= width
-    assert "transactions: 20 begun, 14 committed, 6 aborted" in " ".join(told)
+    reported = [*takewhile(str.strip, shown.lines)]
+    assert max(map(len, reported)) <= width
+    assert "transactions: 20 begun, 14 committed, 6 aborted" in " ".join(reported)
     assert shown.text.count("transactions:") == 1
 
 
@@ -244,9 +252,9 @@ def test_why_a_run_is_not_whole_is_told(answers: int, words: str) -> None:
         digest="", events_count=0, virtual_us=0, is_quiet=True, is_read=True, is_answered=False,
         counts=counts, servings=[], dropped_count=0,
     )  # fmt: skip
-    (told,) = _what_is_left("play", RunSettings(records=12), result)
-    assert told.startswith("of 12 records 5 were given to the producer, and")
-    assert words in told
+    (reported,) = _what_is_left("play", RunSettings(records=12), result)
+    assert reported.startswith("of 12 records 5 were given to the producer, and")
+    assert words in reported
 
 
 def test_explore_saves_nothing_that_cannot_be_repeated(eoctl: Run, tmp_path: Path) -> None:
@@ -270,22 +278,22 @@ def test_what_is_committed_and_open_again_is_lost_whoever_ends_it(
     """It is in all replicas; the next session of its producer aborts it."""
     found = []
     for seed in range(30):
-        play = tmp_path / f"play-{seed}"
-        made = eoctl("sim", "init", play, "--nodes", 2, "--replication-factor", 2)
+        simulate = tmp_path / f"play-{seed}"
+        made = eoctl("sim", "init", simulate, "--nodes", 2, "--replication-factor", 2)
         assert made.status == 0
-        ran = eoctl("sim", "run", play, *REOPENED, "--seed", seed)
-        checked = eoctl("sim", "check", play)
+        ran = eoctl("sim", "run", simulate, *REOPENED, "--seed", seed)
+        checked = eoctl("sim", "check", simulate)
         if {each.split("\t")[0] for each in checked.text.splitlines()[1:]} == {"lost-commit"}:
-            found.append((ran, checked, play))
+            found.append((ran, checked, simulate))
             break
-    ((ran, checked, play),) = found
+    ((ran, checked, simulate),) = found
     assert (ran.status, checked.status) == (5, 1)
     assert "was not given all that they have" in ran.errors
     assert "and the last reader waits at" in checked.text
-    assert eoctl("check", *play.glob("node-*")).status == 1
-    again = eoctl("sim", "run", play, *REOPENED[:6], "--abort-every", 1)
+    assert eoctl("check", *simulate.glob("node-*")).status == 1
+    again = eoctl("sim", "run", simulate, *REOPENED[:6], "--abort-every", 1)
     assert again.status == 0
-    checked = eoctl("sim", "check", play, "-o", "jsonl")
+    checked = eoctl("sim", "check", simulate, "-o", "jsonl")
     lost = [each for each in rows(checked) if each["kind"] == "lost-commit"]
     assert lost
     assert all("has passed over it" in each["words"] for each in lost)

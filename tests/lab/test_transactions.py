@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.lab.checker.findings import judge
 from eoctl.lab.checker.histories import HistorySource
-from eoctl.lab.checker.judge import judge
 from eoctl.lab.clients.consumer import given_records
 from eoctl.lab.clients.producer import OUT_OF_ORDER, TransactionalProducer
-from eoctl.lab.guarantees.courses import faults_of_seed, play_course
-from eoctl.lab.nodes.coordinator import PlayedCoordinator
-from eoctl.lab.simulation import Simulation
-from eoctl.lab.world.faults import parse_faults
-from eoctl.lab.world.leader import NOT_ENOUGH_REPLICAS
-from eoctl.lab.world.network import (
+from eoctl.lab.environment.faults import parse_faults
+from eoctl.lab.environment.leader import NOT_ENOUGH_REPLICAS
+from eoctl.lab.environment.network import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     SECOND_US,
@@ -25,7 +22,15 @@ from eoctl.lab.world.network import (
     EndMarker,
     ProduceAnswer,
 )
-from eoctl.lab.world.settings import READ_COMMITTED, READ_UNCOMMITTED, PlaySettings, RunSettings
+from eoctl.lab.environment.settings import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    PlaySettings,
+    RunSettings,
+)
+from eoctl.lab.guarantees.scenarios import faults_of_seed, simulate_scenario
+from eoctl.lab.nodes.coordinator import SimulatedCoordinator
+from eoctl.lab.simulation import Simulation
 from storage.errors import RefusedError
 from storage.file_names import TopicPartition
 from storage.log.segment import open_segment
@@ -33,13 +38,13 @@ from storage.producers import producer_state, transaction_metadata
 from storage.producers.transaction_metadata import ProducerIdAndEpoch
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.drawn import IS_ALL
-from tests.lab.test_replication_rules import T0, Play
+from tests.lab.test_replication_rules import T0, SimulationRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eoctl.lab.world.network import Process
+    from eoctl.lab.environment.network import Process
 
 
 T1 = TopicPartition("t", 1)
@@ -59,7 +64,7 @@ class Stage:
     """A cluster on which one transaction is played by hand."""
 
     def __init__(self, path: Path, settings: PlaySettings = PAIR) -> None:
-        self.simulation = Play(path, settings, RUN).begun()
+        self.simulation = SimulationRun(path, settings, RUN).begun()
         assert self.simulation.coordinator is not None
         self.coordinator = self.simulation.coordinator
         self.sequences: dict[tuple[ProducerIdAndEpoch, TopicPartition], int] = {}
@@ -72,14 +77,14 @@ class Stage:
 
     def asked(self, call: Callable[..., None], *given: object) -> tuple[Any, ...]:
         """What a call is answered, which has the client first and who is told last."""
-        told: list[tuple[Any, ...]] = []
+        reported: list[tuple[Any, ...]] = []
 
         def answered(*answer: object) -> None:
-            told.append(answer)
+            reported.append(answer)
 
         call(self.client, *given, answered)
-        assert self.until(lambda: bool(told))
-        return told[0]
+        assert self.until(lambda: bool(reported))
+        return reported[0]
 
     def begin(self) -> ProducerIdAndEpoch:
         """A new session."""
@@ -106,10 +111,10 @@ class Stage:
     def send_batch(self, key: TopicPartition, batch: bytes) -> str:
         """Send a batch to the leader; its error."""
         leader = self.simulation.brokers[self.simulation.controller.led(key).leader]
-        told: list[ProduceAnswer] = []
-        leader.produce(self.client, key, batch, -1, 30 * SECOND_US, told.append, NAME)
-        assert self.until(lambda: bool(told))
-        return told[0].error
+        reported: list[ProduceAnswer] = []
+        leader.produce(self.client, key, batch, -1, 30 * SECOND_US, reported.append, NAME)
+        assert self.until(lambda: bool(reported))
+        return reported[0].error
 
     def end(self, who: ProducerIdAndEpoch, *, is_commit: bool) -> tuple[str, Any]:
         """Commit or abort."""
@@ -119,11 +124,11 @@ class Stage:
     def read(self, key: TopicPartition, isolation: str = READ_COMMITTED) -> list[str]:
         """All values that a consumer is given."""
         leader = self.simulation.brokers[self.simulation.controller.led(key).leader]
-        told: list[ConsumerAnswer] = []
-        leader.consume(self.client, key, 0, told.append, isolation)
-        assert self.until(lambda: bool(told))
-        assert told[0].error == ""
-        return [value for _, value in given_records(told[0], 0)]
+        reported: list[ConsumerAnswer] = []
+        leader.consume(self.client, key, 0, reported.append, isolation)
+        assert self.until(lambda: bool(reported))
+        assert reported[0].error == ""
+        return [value for _, value in given_records(reported[0], 0)]
 
 
 def test_repl_7_read_committed_ends_below_the_last_stable_offset(tmp_path: Path) -> None:
@@ -211,15 +216,15 @@ def test_repl_13_a_transaction_does_not_go_on_where_what_it_began_with_is_lost(
         seed=6, records=30, rate=1, transaction_records=30,
         faults="kill follower at 3%, power leader at 60%, start all at 61%",
     )  # fmt: skip
-    play = Play(tmp_path, settings, run)
-    assert play.simulation.run().is_answered
-    assert {each["error"] for each in play.sends("fail")} == {OUT_OF_ORDER}
-    first = [each["type"] for each in play.told("abort") if each["transaction"] == "x1-1"]
+    simulate = SimulationRun(tmp_path, settings, run)
+    assert simulate.simulation.run().is_answered
+    assert {each["error"] for each in simulate.sends("fail")} == {OUT_OF_ORDER}
+    first = [each["type"] for each in simulate.reported("abort") if each["transaction"] == "x1-1"]
     assert first == ["invoke", "ok"]
-    data = b"".join(play.lines)
+    data = b"".join(simulate.lines)
     verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
     assert "torn-transaction" not in {each.kind for each in verdict.findings}
-    assert read_values(play) <= committed_values(play)
+    assert read_values(simulate) <= committed_values(simulate)
 
 
 def test_repl_13_another_session_aborts_what_the_one_before_left_open(tmp_path: Path) -> None:
@@ -252,8 +257,8 @@ def test_repl_13_a_marker_is_written_once_more_by_whoever_leads(tmp_path: Path) 
     assert stage.read(T0) == ["a"]
     assert stage.read(T1) == ["b"]
     marker = EndMarker(*who._replace(producer_epoch=who.producer_epoch + 1), True, 0)
-    told = stage.asked(stage.simulation.brokers[1].write_marker, T0, marker)
-    assert told == ("",)
+    reported = stage.asked(stage.simulation.brokers[1].write_marker, T0, marker)
+    assert reported == ("",)
     assert stage.read(T0) == ["a"]
 
 
@@ -307,93 +312,99 @@ def test_repl_13_a_transaction_that_takes_too_long_is_aborted(
         self._scheduler.after(100 * SECOND_US, ask, self, operation)
 
     monkeypatch.setattr(TransactionalProducer, "_ask_end", hang)
-    play = Play(tmp_path, PAIR, RUN)
-    words = play.run()
+    simulate = SimulationRun(tmp_path, PAIR, RUN)
+    words = simulate.run()
     assert sum("transaction.timeout.ms is over" in each for each in words) == 1
-    (refused,) = [each for each in play.told("commit") if each["type"] == "fail"]
+    (refused,) = [each for each in simulate.reported("commit") if each["type"] == "fail"]
     assert refused["error"] == "INVALID_TXN_STATE"
-    assert read_values(play) == committed_values(play)
-    assert len(committed_values(play)) == 36  # ten transactions: one refused, three on purpose
+    assert read_values(simulate) == committed_values(simulate)
+    assert len(committed_values(simulate)) == 36  # ten transactions: one refused, three on purpose
 
 
-def committed_values(play: Play) -> set[str]:
+def committed_values(simulate: SimulationRun) -> set[str]:
     """What was acknowledged in transactions that were told to be committed."""
-    committed = {each["transaction"] for each in play.told("commit") if each["type"] == "ok"}
-    return {each["value"] for each in play.sends("ok") if each["transaction"] in committed}
+    committed = {
+        each["transaction"] for each in simulate.reported("commit") if each["type"] == "ok"
+    }
+    return {each["value"] for each in simulate.sends("ok") if each["transaction"] in committed}
 
 
-def read_values(play: Play) -> set[str]:
+def read_values(simulate: SimulationRun) -> set[str]:
     """What the last reader was given."""
-    polls = [each for each in play.told("poll") if each["type"] == "ok" and each.get("final")]
+    polls = [
+        each for each in simulate.reported("poll") if each["type"] == "ok" and each.get("final")
+    ]
     assert all(each["isolation"] == READ_COMMITTED for each in polls)
     return {value for each in polls for records in each["records"].values() for _, value in records}
 
 
 def test_each_line_says_which_transaction_it_is_of(tmp_path: Path) -> None:
-    play = Play(tmp_path, PAIR, RUN)
-    play.run()
-    begun = [each["transaction"] for each in play.told("begin") if each["type"] == "ok"]
+    simulate = SimulationRun(tmp_path, PAIR, RUN)
+    simulate.run()
+    begun = [each["transaction"] for each in simulate.reported("begin") if each["type"] == "ok"]
     assert begun == [f"x1-{number}" for number in range(1, 11)]
     for kind in ("invoke", "ok"):
-        sent = [each["transaction"] for each in play.sends(kind)]
+        sent = [each["transaction"] for each in simulate.sends(kind)]
         assert sorted(sent) == sorted(begun * 6)
     ended = {
         each["transaction"]: op
         for op in ("commit", "abort")
-        for each in play.told(op)
+        for each in simulate.reported(op)
         if each["type"] == "ok"
     }
     assert [ended[each] for each in begun] == ["commit", "commit", "abort"] * 3 + ["commit"]
     numbers = [
-        each["id"] for op in ("send", "begin", "commit", "abort") for each in play.told(op)
+        each["id"] for op in ("send", "begin", "commit", "abort") for each in simulate.reported(op)
         if each["type"] == "invoke"
     ]  # fmt: skip
     assert len(numbers) == len({*numbers})
-    assert read_values(play) == committed_values(play)
-    assert len(read_values(play)) == 42
+    assert read_values(simulate) == committed_values(simulate)
+    assert len(read_values(simulate)) == 42
 
 
 @pytest.mark.parametrize("rate", [0, 1000])
 @pytest.mark.parametrize("commit", ["none", "before", "after"])
 def test_any_way_to_give_and_to_read_them(tmp_path: Path, rate: int, commit: str) -> None:
     run = RUN._replace(rate=rate, records=61, consumer_commit=commit, linger_ms=5)
-    play = Play(tmp_path, PAIR, run)
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, PAIR, run)
+    result = simulate.simulation.run()
     assert result.is_quiet
     assert result.is_read
     assert result.is_answered
-    assert read_values(play) == committed_values(play)
-    assert len(read_values(play)) == 61 - 18
+    assert read_values(simulate) == committed_values(simulate)
+    assert len(read_values(simulate)) == 61 - 18
     if commit != "none":
         handled = {
-            value for each in play.told("handle") for records in each["records"].values()
+            value for each in simulate.reported("handle") for records in each["records"].values()
             for _, value in records
         }  # fmt: skip
-        assert handled == read_values(play)
+        assert handled == read_values(simulate)
 
 
 def test_what_the_buffer_has_no_room_for_aborts_its_transaction(tmp_path: Path) -> None:
     run = RUN._replace(
         rate=1000, buffered_max=3, is_blocking=False, abort_every=0, faults="kill all at 10%"
     )
-    play = Play(tmp_path, PAIR, run)
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, PAIR, run)
+    result = simulate.simulation.run()
     assert result.dropped_count
-    dropped = {each["transaction"] for each in play.sends("fail")}
-    assert dropped.isdisjoint(each["transaction"] for each in play.told("commit"))
-    assert read_values(play) == committed_values(play)
+    dropped = {each["transaction"] for each in simulate.sends("fail")}
+    assert dropped.isdisjoint(each["transaction"] for each in simulate.reported("commit"))
+    assert read_values(simulate) == committed_values(simulate)
 
 
 def test_uncommitted_readers_are_given_all(tmp_path: Path) -> None:
-    play = Play(tmp_path, PAIR, RUN._replace(isolation=READ_UNCOMMITTED))
-    play.run()
-    polls = [each for each in play.told("poll") if each["type"] == "ok" and each.get("final")]
+    simulate = SimulationRun(tmp_path, PAIR, RUN._replace(isolation=READ_UNCOMMITTED))
+    simulate.run()
+    polls = [
+        each for each in simulate.reported("poll") if each["type"] == "ok" and each.get("final")
+    ]
     values = [
         value for each in polls for records in each["records"].values() for _, value in records
     ]
-    assert sorted(values) == sorted(each["value"] for each in play.sends("ok"))
+    assert sorted(values) == sorted(each["value"] for each in simulate.sends("ok"))
     assert len(values) == 60
-    assert not any("isolation" in each for each in play.told("poll"))
+    assert not any("isolation" in each for each in simulate.reported("poll"))
 
 
 def test_a_commit_does_not_wait_for_the_linger(tmp_path: Path) -> None:
@@ -401,20 +412,20 @@ def test_a_commit_does_not_wait_for_the_linger(tmp_path: Path) -> None:
     run = RunSettings(
         records=12, rate=10, transaction_records=3, linger_ms=20_000, transaction_timeout_ms=5000
     )
-    play = Play(tmp_path, PAIR, run)
-    simulation = play.begun()
+    simulate = SimulationRun(tmp_path, PAIR, run)
+    simulation = simulate.begun()
     begun_us = simulation.scheduler.now_us
-    play.run()
-    assert [each["type"] for each in play.told("commit")] == ["invoke", "ok"] * 4
-    assert play.told("commit")[-1]["time_us"] < begun_us + 10 * SECOND_US
+    simulate.run()
+    assert [each["type"] for each in simulate.reported("commit")] == ["invoke", "ok"] * 4
+    assert simulate.reported("commit")[-1]["time_us"] < begun_us + 10 * SECOND_US
 
 
 def test_what_lingers_is_not_sent_by_the_timer_of_what_has_gone(tmp_path: Path) -> None:
     """It was sent as its transaction ended: records of the next one wait for their own time."""
     run = RunSettings(records=9, rate=20, linger_ms=120, transaction_records=3)
-    play = Play(tmp_path, PAIR._replace(partitions=1), run)
-    play.run()
-    answered = [each["time_us"] for each in play.sends("ok")]
+    simulate = SimulationRun(tmp_path, PAIR._replace(partitions=1), run)
+    simulate.run()
+    answered = [each["time_us"] for each in simulate.sends("ok")]
     assert len(answered) == 9
     assert len({*answered}) == 3  # each transaction in one batch
 
@@ -423,16 +434,16 @@ def test_a_producer_that_is_killed_before_it_knows_who_leads_begins_one_session(
     tmp_path: Path,
 ) -> None:
     faults = "kill producer at 0ms, start producer at 0ms"
-    play = Play(tmp_path, PAIR, RUN._replace(faults=faults, seed=1))
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, PAIR, RUN._replace(faults=faults, seed=1))
+    result = simulate.simulation.run()
     assert result.is_answered
-    begun = [each["transaction"] for each in play.told("begin") if each["type"] == "ok"]
+    begun = [each["transaction"] for each in simulate.reported("begin") if each["type"] == "ok"]
     assert begun == [f"x1-{number}" for number in range(1, 11)]
-    data = b"".join(play.lines)
+    data = b"".join(simulate.lines)
     verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
     assert not verdict.has_findings, verdict.findings
     assert verdict.problems == ()
-    assert read_values(play) == committed_values(play)
+    assert read_values(simulate) == committed_values(simulate)
 
 
 ENDING = "start all at 50s, heal at 50s"
@@ -459,12 +470,12 @@ def test_what_is_committed_is_there_and_what_is_aborted_is_not(seed: int) -> Non
         transaction_timeout_ms=drawn.choice([5000, 60_000]),
         consumer_commit=drawn.choice(["none", "after"]),
     )  # fmt: skip
-    course = play_course(settings, run)
-    assert course.findings == []
-    assert course.result.is_answered
-    assert course.result.is_quiet
-    assert course.result.is_read
-    assert course.result.counts["begin", "ok"] > 1
+    scenario = simulate_scenario(settings, run)
+    assert scenario.findings == []
+    assert scenario.result.is_answered
+    assert scenario.result.is_quiet
+    assert scenario.result.is_read
+    assert scenario.result.counts["begin", "ok"] > 1
 
 
 @pytest.mark.share(2)
@@ -479,78 +490,80 @@ def test_what_a_killed_producer_has_begun_is_aborted(tmp_path: Path, seed: int) 
         faults += ", kill leader at 95%, kill producer at 96%"
     settings = PAIR._replace(partitions=1 + seed % 3)
     run = RUN._replace(seed=seed, faults=faults, rate=(20, 1000, 0)[seed % 3])
-    play = Play(tmp_path, settings, run)
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, settings, run)
+    result = simulate.simulation.run()
     assert result.is_quiet
     assert result.is_read
     assert result.is_answered
-    data = b"".join(play.lines)
+    data = b"".join(simulate.lines)
     verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
     assert not verdict.has_findings, verdict.findings
     assert verdict.problems == ()
-    asked = {each["transaction"] for each in play.told("commit") if each["type"] == "invoke"}
-    sent = {each["value"]: each["transaction"] for each in play.sends("invoke")}
+    asked = {
+        each["transaction"] for each in simulate.reported("commit") if each["type"] == "invoke"
+    }
+    sent = {each["value"]: each["transaction"] for each in simulate.sends("invoke")}
     assert len(sent) == 60
-    read = read_values(play)
-    assert committed_values(play) <= read
+    read = read_values(simulate)
+    assert committed_values(simulate) <= read
     assert {sent[each] for each in read} <= asked
     whole = [each for each, name in sent.items() if name in {sent[value] for value in read}]
     assert {*whole} == read  # of no transaction a part
 
 
-def run_of(play: Play, number: int, run: RunSettings) -> Play:
+def run_of(simulate: SimulationRun, number: int, run: RunSettings) -> SimulationRun:
     """Another run on the same directories."""
-    before = play.simulation
+    before = simulate.simulation
     lines: list[bytes] = []
-    play.lines = lines
+    simulate.lines = lines
     before.controller.close()
     assert before.coordinator is not None
     before.coordinator.close()
-    play.simulation = Simulation(
+    simulate.simulation = Simulation(
         str(before.brokers[0].path).removesuffix("/node-0"), "eoctlPlayedClusterAAAA",
         before._settings, run, number, start_us=before.scheduler.now_us, write=lines.append,
     )  # fmt: skip
-    return play
+    return simulate
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_what_a_killed_run_leaves_open_the_next_one_aborts(tmp_path: Path, goes_on: bool) -> None:
     """By a new session of its producer; or, where none comes, once it takes too long."""
-    play = Play(tmp_path, PAIR, RUN)
-    simulation = play.begun()
+    simulate = SimulationRun(tmp_path, PAIR, RUN)
+    simulation = simulate.begun()
     simulation.producer.start()
     scheduler = simulation.scheduler
     # Two transactions of three are over, and aborted is only the third.
     assert scheduler.run(lambda: simulation.producer.answered_count == 14, 100 * SECOND_US)
-    committed = committed_values(play)
+    committed = committed_values(simulate)
     assert len(committed) == 12
-    assert len(play.sends("ok")) == 14
+    assert len(simulate.sends("ok")) == 14
     for each in simulation.brokers.values():
         each.kill()
-    play = run_of(play, 2, RUN if goes_on else RunSettings(records=20))
-    result = play.simulation.run()
+    simulate = run_of(simulate, 2, RUN if goes_on else RunSettings(records=20))
+    result = simulate.simulation.run()
     assert result.is_quiet
     assert result.is_read
-    words = [each.words for each in play.simulation.trace.events if each.kind == "transaction"]
+    words = [each.words for each in simulate.simulation.trace.events if each.kind == "transaction"]
     reason = "a new session of its producer" if goes_on else "transaction.timeout.ms is over"
     assert len(words) == 1
     assert words[0].endswith(reason)
-    mine = committed_values(play) if goes_on else {f"r2-{each}" for each in range(20)}
-    assert read_values(play) == committed | mine
+    mine = committed_values(simulate) if goes_on else {f"r2-{each}" for each in range(20)}
+    assert read_values(simulate) == committed | mine
 
 
 def test_what_a_run_has_decided_the_next_one_ends(tmp_path: Path) -> None:
     """All brokers are dead when the transaction has taken too long: nobody takes the markers."""
-    play = Play(tmp_path, PAIR, RUN._replace(faults="kill all at 15%", heals=False))
-    assert any("timeout" in each for each in play.run())
-    committed = committed_values(play)
-    assert not play.simulation.coordinator.is_idle  # type: ignore[union-attr]
-    play = run_of(play, 2, RUN)
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, PAIR, RUN._replace(faults="kill all at 15%", heals=False))
+    assert any("timeout" in each for each in simulate.run())
+    committed = committed_values(simulate)
+    assert not simulate.simulation.coordinator.is_idle  # type: ignore[union-attr]
+    simulate = run_of(simulate, 2, RUN)
+    result = simulate.simulation.run()
     assert result.is_quiet
     assert result.is_read
-    assert not [each for each in play.simulation.trace.events if each.kind == "transaction"]
-    assert read_values(play) == committed | committed_values(play)
+    assert not [each for each in simulate.simulation.trace.events if each.kind == "transaction"]
+    assert read_values(simulate) == committed | committed_values(simulate)
 
 
 def test_a_producer_whose_epochs_are_used_up_goes_on_with_another_id(
@@ -558,13 +571,13 @@ def test_a_producer_whose_epochs_are_used_up_goes_on_with_another_id(
 ) -> None:
     for module in (transaction_metadata, producer_state):
         monkeypatch.setattr(module, "MAX_PRODUCER_EPOCH", 10)
-    play = Play(tmp_path, PAIR, RUN._replace(transaction_records=2, seed=4))
-    result = play.simulation.run()
+    simulate = SimulationRun(tmp_path, PAIR, RUN._replace(transaction_records=2, seed=4))
+    result = simulate.simulation.run()
     assert result.is_answered
     assert result.is_quiet
-    assert [each["type"] for each in play.told("commit")] == ["invoke", "ok"] * 20
-    assert read_values(play) == committed_values(play)
-    assert len(read_values(play)) == 40
+    assert [each["type"] for each in simulate.reported("commit")] == ["invoke", "ok"] * 20
+    assert read_values(simulate) == committed_values(simulate)
+    assert len(read_values(simulate)) == 40
     log = tmp_path / "play" / "node-0" / "t-0" / f"{0:020d}.log"
     with open_segment(str(log), base_offset=0) as segment:
         headers = [each.header for each in segment.scan(verify_crc=False)]
@@ -594,13 +607,13 @@ def emptied(path: Path) -> None:
 def test_what_the_coordinator_has_decided_is_not_cut_without_a_word(
     tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
-    play = Play(tmp_path, PAIR, RUN)
-    play.run()
+    simulate = SimulationRun(tmp_path, PAIR, RUN)
+    simulate.run()
     damage(tmp_path)
     log = state_log(tmp_path)
     before = log.read_bytes() if log.exists() else None
     with pytest.raises(RefusedError, match=words) as caught:
-        run_of(play, 2, RUN)
+        run_of(simulate, 2, RUN)
     assert str(log.parent) in str(caught.value)
     assert (log.read_bytes() if log.exists() else None) == before
 
@@ -626,9 +639,9 @@ def test_a_marker_that_a_leader_refuses_for_good_is_told_and_not_sent_again(
 
 
 def test_the_coordinator_is_cut_off_with_the_controller(tmp_path: Path) -> None:
-    play = Play(tmp_path, PAIR, RUN)
-    simulation = play.begun()
-    assert isinstance(simulation.coordinator, PlayedCoordinator)
+    simulate = SimulationRun(tmp_path, PAIR, RUN)
+    simulation = simulate.begun()
+    assert isinstance(simulation.coordinator, SimulatedCoordinator)
     (fault,) = parse_faults("partition 1 at 1s", 3)
     simulation._nemesis.inflict(fault, 1)
     ends: list[Process] = [simulation.coordinator, simulation.controller]
@@ -645,8 +658,8 @@ def test_what_was_committed_and_is_open_again_is_condemned() -> None:
     run = RunSettings(records=8, rate=4, transaction_records=2, faults=faults)
     alone = 0
     for seed in range(30):
-        course = play_course(settings, run._replace(seed=seed))
-        assert course.result.is_quiet
-        assert course.result.is_read is ("lost-commit" not in course.kinds)
-        alone += course.kinds == {"lost-commit"}
+        scenario = simulate_scenario(settings, run._replace(seed=seed))
+        assert scenario.result.is_quiet
+        assert scenario.result.is_read is ("lost-commit" not in scenario.kinds)
+        alone += scenario.kinds == {"lost-commit"}
     assert alone

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.matrix.judge import Good
-    from tests.matrix.readers import Place, Row, Said, World
+    from tests.matrix.readers import Context, Place, Row, Said
 
 # What a scan of a `.log` says of a stretch of it; other rules are about what good batches hold.
 SCAN_RULES = frozenset(
@@ -34,19 +34,19 @@ class Contradiction(NamedTuple):
     detail: str
 
 
-def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def contradictions(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Everything that does not fit."""
-    yield from _statuses(world, said)
-    yield from _places(world, said)
-    yield from _given(world, said)
+    yield from _statuses(context, said)
+    yield from _places(context, said)
+    yield from _given(context, said)
     yield from _missing(said)
-    yield from _sums(world, said)
-    yield from _derived(world, said)
+    yield from _sums(context, said)
+    yield from _derived(context, said)
 
 
-def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def _statuses(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Exit status 0 is for what is good as far as the reader looked."""
-    unread = [log for each in world.partitions for log in each.glob("*.log") if not log.is_file()]
+    unread = [log for each in context.partitions for log in each.glob("*.log") if not log.is_file()]
     alone = [log for log in unread if [*log.parent.glob("*.log")] == [log]]
     missing = [
         row for row in _findings(said) if row["check_id"] == "OFS-3" and row["severity"] == "error"
@@ -63,8 +63,8 @@ def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
         # A dump is of the files that are there; who says nothing of all batches claims nothing.
         if missing and each.layer and not each.status and name != "dump-segment":
             yield Contradiction("false green", name, missing[0]["message"])
-        told = errors & set(re.findall(r"\[([A-Z]+-\d+b?)\]", each.words))
-        if told and not each.status and not is_plan:
+        reported = errors & set(re.findall(r"\[([A-Z]+-\d+b?)\]", each.words))
+        if reported and not each.status and not is_plan:
             yield Contradiction("told and green", name, each.words)
 
 
@@ -95,23 +95,23 @@ def _findings(said: dict[str, Said]) -> list[Row]:
     return [row for row in said["check --deep"].rows if row["kind"] == "finding"]
 
 
-def _derived(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def _derived(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """`check`, `rebuild`, `recover-state` and `repair` say the same of a derived file."""
-    spoiled = {each.path.split("/")[0] for each in known_places(world, said)}
+    spoiled = {each.path.split("/")[0] for each in known_places(context, said)}
     rebuilt = {
         f"{row['partition']}/{row['file']}": row["state"]
         for row in said["rebuild"].rows
         if row["kind"] == "derived_file"
     }
     found: dict[str, Row] = {}
-    is_clean = (world.log_dir / ".kafka_cleanshutdown").exists()
+    is_clean = (context.log_dir / ".kafka_cleanshutdown").exists()
     started = {
-        os.path.relpath(world.log_dir / row["path"], world.log_dir)
+        os.path.relpath(context.log_dir / row["path"], context.log_dir)
         for row in said["check --predict"].rows
         if row["kind"] not in {"finding", "partition"}
     }
     for row in _findings(said):
-        path = os.path.relpath(world.log_dir / row["path"], world.log_dir)
+        path = os.path.relpath(context.log_dir / row["path"], context.log_dir)
         # A missing index is told of its .log.
         found.setdefault(
             path.replace(".log", ".index") if row["check_id"] == "SEG-8" else path, row
@@ -150,22 +150,24 @@ class _Known(NamedTuple):
     layer: str
     is_bad: bool
     is_marker: bool
-    told: dict[str, Place]
+    reported: dict[str, Place]
 
     def holds(self, place: Place) -> bool:
         return place.path == self.path and self.start_pos <= place.start_pos < self.end_pos
 
 
-def known_places(world: World, said: dict[str, Said]) -> list[_Known]:
+def known_places(context: Context, said: dict[str, Said]) -> list[_Known]:
     """Stretches of `.log` files that any reader has something to say of, as a scan would."""
-    told = [(name, place) for name, each in said.items() for place in sorted(each.places, key=str)]
+    reported = [
+        (name, place) for name, each in said.items() for place in sorted(each.places, key=str)
+    ]
     grave = {
         (row["check_id"], row["start_pos"])
         for row in said["check --deep"].rows
         if row["kind"] == "finding" and row["severity"] != "note"
     }
     known: list[_Known] = []
-    for name, place in told:
+    for name, place in reported:
         is_range = place.end_pos is not None and place.end_pos > place.start_pos
         if not is_range or name.startswith("repair"):
             continue
@@ -176,12 +178,12 @@ def known_places(world: World, said: dict[str, Said]) -> list[_Known]:
         # A position in a batch is as good as that of the batch.
         start = min(
             other.start_pos
-            for _, other in told
+            for _, other in reported
             if (other.path, other.end_pos) == (place.path, place.end_pos)
         )
         known.append(_Known(place.path, start, place.end_pos, RECORDS, False, False, {}))
     for number, each in enumerate(known):
-        held = [(name, place) for name, place in told if each.holds(place)]
+        held = [(name, place) for name, place in reported if each.holds(place)]
         rules = SCAN_RULES | {place.check_id for _, place in held if place.verdict}
         mine: dict[str, Place] = {}
         for name, place in held:
@@ -189,20 +191,22 @@ def known_places(world: World, said: dict[str, Said]) -> list[_Known]:
                 mine.setdefault(name, place)
         is_marker = any(
             batch.is_control and batch.pos == each.start_pos
-            for batch in good_batches(world.log_dir / each.path)
+            for batch in good_batches(context.log_dir / each.path)
         )
         layer = CHECKSUMS if {"check", "dump-segment"} & mine.keys() and not is_marker else RECORDS
         is_bad = any((place.check_id, place.start_pos) in grave for place in mine.values())
-        known[number] = each._replace(layer=layer, is_bad=is_bad, is_marker=is_marker, told=mine)
+        known[number] = each._replace(
+            layer=layer, is_bad=is_bad, is_marker=is_marker, reported=mine
+        )
     return known
 
 
 _FIELDS = ("end_pos", "verdict", "check_id", "base_offset", "last_offset")
 
 
-def _places(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def _places(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """One place, one verdict, and a status that goes with it."""
-    for each in known_places(world, said):
+    for each in known_places(context, said):
         where = f"{each.path} {each.start_pos}..{each.end_pos}"
         for field in _FIELDS:
             yield from _differing(each, field, where)
@@ -211,7 +215,7 @@ def _places(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
                 continue
             if each.is_marker and one.is_of_data:
                 continue
-            if name not in each.told:
+            if name not in each.reported:
                 yield Contradiction("silence", name, where)
             if each.is_bad and not one.status:
                 yield Contradiction("false green", name, where)
@@ -220,7 +224,7 @@ def _places(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
 def _differing(each: _Known, field: str, where: str) -> Iterator[Contradiction]:
     """Fields that readers fill differently; the value of most is taken for the right one."""
     by_value: dict[object, list[str]] = {}
-    for name, place in each.told.items():
+    for name, place in each.reported.items():
         value = getattr(place, field)
         if value is None or (field == "check_id" and not value):
             continue
@@ -233,19 +237,19 @@ def _differing(each: _Known, field: str, where: str) -> Iterator[Contradiction]:
             yield Contradiction(field, name, f"{where}: {value}, others {ranked[0][0]}")
 
 
-def _given(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def _given(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Who gives records gives those of a place as the others do, or not as they do not.
 
     A place without a good batch has none: who lists a loss there or not is compared by offsets.
     """
-    for each in known_places(world, said):
-        batches = good_batches(world.log_dir / each.path)
+    for each in known_places(context, said):
+        batches = good_batches(context.log_dir / each.path)
         if not any(each.start_pos <= batch.pos < each.end_pos for batch in batches):
             continue
         kept = {
             name: any(each.holds(place) for place in said[name].kept)
             for name in _GIVERS
-            if name in each.told
+            if name in each.reported
         }
         if len(set(kept.values())) > 1:
             where = f"{each.path} {each.start_pos}..{each.end_pos}"
@@ -254,11 +258,11 @@ def _given(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
                     yield Contradiction("given", name, f"{where}: the other one gives none")
 
 
-def _sums(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+def _sums(context: Context, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Records given, and those in places that are told, are the records on disk."""
-    for partition in world.partitions:
+    for partition in context.partitions:
         logs = [(each, good_batches(each)) for each in sorted(partition.glob("*.log"))]
-        start = _log_start(world.log_dir, partition)
+        start = _log_start(context.log_dir, partition)
         for name in (*_GIVERS, *_COUNTERS):
             given = said[name].given
             if given is None or given.get(partition.name) is None:

@@ -71,7 +71,7 @@ class Said(NamedTuple):
         return "; ".join(str(each.get("message")) for each in self.notes)
 
 
-class World(NamedTuple):
+class Context(NamedTuple):
     """A log dir, and how a command is run on it. `scratch` is a directory for what readers write."""
 
     log_dir: Path
@@ -89,24 +89,24 @@ def _is_partition(path: Path) -> bool:
     return path.is_dir() and re.fullmatch(r".+-\d+", path.name) is not None
 
 
-def all_said(world: World) -> dict[str, Said]:
+def all_said(context: Context) -> dict[str, Said]:
     """Let all readers read. Name -> what it said."""
     said = [
-        *(_check(world, flag) for flag in ((), ("--deep",), ("--predict",))),
-        _describe(world),
-        _dump(world),
-        _consume(world, "consume"),
-        _consume(world, "consume --skip-corrupt", "--skip-corrupt"),
-        _export(world),
-        _audit(world),
-        _loss(world),
-        *(_notes_of(world, *command) for command in _WHOLE_DIR),
-        _each(world, "recover-state", "recover-state"),
-        _each(world, "recover-state --from-scratch", "recover-state", "--from-scratch"),
-        _each(world, "rebuild", "rebuild", "--metadata-dir", world.metadata_dir),
+        *(_check(context, flag) for flag in ((), ("--deep",), ("--predict",))),
+        _describe(context),
+        _dump(context),
+        _consume(context, "consume"),
+        _consume(context, "consume --skip-corrupt", "--skip-corrupt"),
+        _export(context),
+        _audit(context),
+        _loss(context),
+        *(_notes_of(context, *command) for command in _WHOLE_DIR),
+        _each(context, "recover-state", "recover-state"),
+        _each(context, "recover-state --from-scratch", "recover-state", "--from-scratch"),
+        _each(context, "rebuild", "rebuild", "--metadata-dir", context.metadata_dir),
     ]
-    if any(each.name != "__cluster_metadata-0" for each in world.partitions):
-        said += [_repair(world, each) for each in ("as-broker", "salvage", "move-away")]
+    if any(each.name != "__cluster_metadata-0" for each in context.partitions):
+        said += [_repair(context, each) for each in ("as-broker", "salvage", "move-away")]
     return {each.reader: each for each in said}
 
 
@@ -122,8 +122,8 @@ _WHOLE_DIR = (
 class _Heard:
     """Gathers what one reader says in one call or several."""
 
-    def __init__(self, world: World, reader: str) -> None:
-        self.world = world
+    def __init__(self, context: Context, reader: str) -> None:
+        self.context = context
         self.reader = reader
         self.status = 0
         self.rows: list[Row] = []
@@ -135,7 +135,7 @@ class _Heard:
 
     def call(self, *arguments: object) -> list[Row]:
         """Run it; the rows of this call."""
-        outcome = self.world.run(*arguments, "--output", "jsonl")
+        outcome = self.context.run(*arguments, "--output", "jsonl")
         rows = [json.loads(line) for line in outcome.text.splitlines()]
         notes = []
         for line in outcome.errors.splitlines():
@@ -145,10 +145,10 @@ class _Heard:
         self.notes += notes
         self.status = max(self.status, outcome.status)
         for note in notes:
-            self.tell(str(note.get("message")))
+            self.report(str(note.get("message")))
         return rows
 
-    def tell(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Take the place that a sentence names, if it names one."""
         found = _PLACE.search(message)
         if found is None:
@@ -169,7 +169,7 @@ class _Heard:
 
     def path(self, path: str) -> str:
         """A path relative to the log dir."""
-        return os.path.relpath(self.world.log_dir / path, self.world.log_dir)
+        return os.path.relpath(self.context.log_dir / path, self.context.log_dir)
 
     def said(self, kept: Iterable[Place] = ()) -> Said:
         return Said(
@@ -202,9 +202,9 @@ def _layer(notes: Iterable[Row], rows: Iterable[Row]) -> str | None:
     return CHECKSUMS if layers & {CHECKSUMS, "crc"} else HEADERS if layers else None
 
 
-def _check(world: World, flags: tuple[str, ...]) -> Said:
-    heard = _Heard(world, " ".join(("check", *flags)))
-    for row in heard.call("check", world.log_dir, "--now", "dir", *flags):
+def _check(context: Context, flags: tuple[str, ...]) -> Said:
+    heard = _Heard(context, " ".join(("check", *flags)))
+    for row in heard.call("check", context.log_dir, "--now", "dir", *flags):
         is_of_log = row["kind"] == "finding" and row["path"].endswith(".log")
         if is_of_log and row["start_pos"] is not None:
             heard.places.add(_check_place(heard, row))
@@ -228,33 +228,35 @@ DOUBTFUL = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3", "BAT-12"})
 FRAME_CHECK_IDS = frozenset({"BAT-1", "BAT-2"})
 
 
-def _is_proven(world: World, place: Place) -> bool:
+def _is_proven(context: Context, place: Place) -> bool:
     """Is only the magic wrong, which no checksum covers? Then the records are given."""
     if place.check_id not in FRAME_CHECK_IDS or place.start_pos is None:
         return False
-    return is_good_at(world.log_dir / place.path, place.start_pos)
+    return is_good_at(context.log_dir / place.path, place.start_pos)
 
 
 def _counted(heard: _Heard) -> Said:
     """What counts records by headers counts those with a doubtful offset, too."""
     return heard.said(
-        each for each in heard.places if each.check_id in DOUBTFUL or _is_proven(heard.world, each)
+        each
+        for each in heard.places
+        if each.check_id in DOUBTFUL or _is_proven(heard.context, each)
     )
 
 
-def _describe(world: World) -> Said:
-    heard = _Heard(world, "describe")
+def _describe(context: Context) -> Said:
+    heard = _Heard(context, "describe")
     heard.counts = True
-    for row in heard.call("describe", world.log_dir):
+    for row in heard.call("describe", context.log_dir):
         if row["kind"] == "partition" and row["state"] == "live":
             heard.given[heard.path(row["path"])] = row["records_count"]
     return _counted(heard)
 
 
-def _dump(world: World) -> Said:
-    heard = _Heard(world, "dump-segment")
+def _dump(context: Context) -> Said:
+    heard = _Heard(context, "dump-segment")
     heard.counts = True
-    logs = [log for each in world.partitions for log in sorted(each.glob("*.log"))]
+    logs = [log for each in context.partitions for log in sorted(each.glob("*.log"))]
     rows = heard.call("dump-segment", *logs) if logs else []
     for row in rows:
         if row["kind"] == "verdict" and row["verdict"] in VERDICTS:
@@ -270,7 +272,7 @@ def _dump(world: World) -> Said:
     lost = [
         each
         for each in heard.places
-        if each.check_id not in DOUBTFUL and not _is_proven(world, each)
+        if each.check_id not in DOUBTFUL and not _is_proven(context, each)
     ]
     wrappers = set()
     for row in rows:
@@ -294,21 +296,21 @@ def is_in(places: Iterable[Place], path: str, pos: int) -> bool:
     )
 
 
-def _consume(world: World, reader: str, *flags: str) -> Said:
-    heard = _Heard(world, reader)
+def _consume(context: Context, reader: str, *flags: str) -> Said:
+    heard = _Heard(context, reader)
     heard.counts = True
-    for each in world.partitions:
+    for each in context.partitions:
         heard.given[each.name] = len(heard.call("consume", each, *flags))
     heard.rows.clear()
-    return heard.said(each for each in heard.places if _is_proven(world, each))
+    return heard.said(each for each in heard.places if _is_proven(context, each))
 
 
-def _export(world: World) -> Said:
-    heard = _Heard(world, "export")
+def _export(context: Context) -> Said:
+    heard = _Heard(context, "export")
     heard.counts = True
-    to = world.scratch / "export"
+    to = context.scratch / "export"
     flags = ("--format", "jsonl", "--engine", "local")
-    for row in heard.call("export", world.log_dir, "--to", to, *flags):
+    for row in heard.call("export", context.log_dir, "--to", to, *flags):
         name = heard.path(row["path"])
         heard.given[name], heard.lost[name] = row["records"], row["lost_offsets"]
     listed: set[Place] = set()
@@ -323,10 +325,10 @@ def _export(world: World) -> Said:
     return heard.said(kept)
 
 
-def _loss(world: World) -> Said:
+def _loss(context: Context) -> Said:
     """What is lost is in its rows; it gives no record."""
-    heard = _Heard(world, "loss")
-    for row in heard.call("loss", world.log_dir):
+    heard = _Heard(context, "loss")
+    for row in heard.call("loss", context.log_dir):
         if row["kind"] == "lost" and row["path"].endswith(".log") and row["start_pos"] is not None:
             heard.places.add(_place_of(heard, row, None))
     return heard.said()
@@ -344,10 +346,10 @@ def _place_of(heard: _Heard, row: Row, verdict: str | None, path: str = "path") 
     )
 
 
-def _audit(world: World) -> Said:
-    heard = _Heard(world, "spark-audit")
+def _audit(context: Context) -> Said:
+    heard = _Heard(context, "spark-audit")
     heard.counts = True
-    rows = heard.call("spark-audit", world.log_dir, "--engine", "local", "--report", "all")
+    rows = heard.call("spark-audit", context.log_dir, "--engine", "local", "--report", "all")
     heard.places.clear()  # the rows say more than the notes
     for row in rows:
         if row["kind"] == "partition":
@@ -357,24 +359,24 @@ def _audit(world: World) -> Said:
     return _counted(heard)
 
 
-def _notes_of(world: World, command: str, *flags: str) -> Said:
-    heard = _Heard(world, command)
-    heard.call(*command.split(), world.log_dir, *flags)
+def _notes_of(context: Context, command: str, *flags: str) -> Said:
+    heard = _Heard(context, command)
+    heard.call(*command.split(), context.log_dir, *flags)
     return heard.said()
 
 
-def _each(world: World, reader: str, command: str, *flags: object) -> Said:
-    heard = _Heard(world, reader)
-    for each in world.partitions:
+def _each(context: Context, reader: str, command: str, *flags: object) -> Said:
+    heard = _Heard(context, reader)
+    for each in context.partitions:
         heard.call(command, each, "--now", "dir", *flags)
     return heard.said()
 
 
-def _repair(world: World, strategy: str) -> Said:
-    heard = _Heard(world, f"repair --strategy {strategy}")
+def _repair(context: Context, strategy: str) -> Said:
+    heard = _Heard(context, f"repair --strategy {strategy}")
     who = "--replicated" if strategy == "move-away" else "--single-copy"
-    flags = ("--strategy", strategy, who, "--now", "dir", "--metadata-dir", world.metadata_dir)
-    rows = heard.call("repair", world.log_dir, *flags)
+    flags = ("--strategy", strategy, who, "--now", "dir", "--metadata-dir", context.metadata_dir)
+    rows = heard.call("repair", context.log_dir, *flags)
     for row in rows:
         for lost in row.get("lost_ranges", ()):
             if lost["finding"] == MISSING:

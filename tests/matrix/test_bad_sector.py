@@ -11,7 +11,7 @@ from tests.damage.planted import layout
 from tests.damage.planted.shape import Expected, Fault
 from tests.matrix.compare import contradictions, known_places
 from tests.matrix.more_faults import LOG
-from tests.matrix.readers import World, all_said
+from tests.matrix.readers import Context, all_said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,13 +42,13 @@ def test_readers_agree(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    world = World(log_dir, golden("kafka-4.3.1") / "clean", scratch, eoctl)
-    said = all_said(world)
+    context = Context(log_dir, golden("kafka-4.3.1") / "clean", scratch, eoctl)
+    said = all_said(context)
     # What a broker would cut there has to be kept first, and cannot be.
     assert said["repair --strategy as-broker"].status == 4
     assert "would empty the whole segment" in said["repair --strategy as-broker"].words
-    (place,) = known_places(world, said)
+    (place,) = known_places(context, said)
     assert (place.start_pos, place.end_pos) == (batch.pos, behind.pos)
-    assert {each.verdict for each in place.told.values()} <= {"unreadable", None}
-    found = list(contradictions(world, said))
+    assert {each.verdict for each in place.reported.values()} <= {"unreadable", None}
+    found = list(contradictions(context, said))
     assert not found, "\n".join(" | ".join(each) for each in found)

@@ -15,7 +15,7 @@ from tests.drawn import drawn
 from tests.matrix.allowed import ALLOWED, allowed_in
 from tests.matrix.compare import contradictions
 from tests.matrix.more_faults import MORE
-from tests.matrix.readers import World, all_said
+from tests.matrix.readers import Context, all_said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,8 @@ def test_readers_agree(
     fault.planted_in(log_dir)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    world = World(log_dir, golden("kafka-4.3.1") / "clean", scratch, eoctl)
-    found = list(contradictions(world, all_said(world)))
+    context = Context(log_dir, golden("kafka-4.3.1") / "clean", scratch, eoctl)
+    found = list(contradictions(context, all_said(context)))
     allowed = allowed_in(fault.name)
     bad = [each for each in found if each[:2] not in allowed]
     assert not bad, "\n".join(" | ".join(each) for each in bad)

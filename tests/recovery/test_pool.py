@@ -351,7 +351,7 @@ def parents_threads(value: int) -> int:
 def test_the_process_that_forks_has_one_thread() -> None:
     """Numpy's linear algebra starts a thread per processor unless it is told not to."""
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
-    from recovery.audit.local import _read_task
+    from recovery.audit.local_workers import _read_task
 
     with pytest.raises(TypeError):  # the server imports what it needs, with numpy
         list(map_unordered(_read_task, [1, 2], 2))  # type: ignore[arg-type]
@@ -362,8 +362,8 @@ BESIDE_A_PRODUCER = """
 import sys
 from confluent_kafka import Producer
 from recovery import pool
-from recovery.audit.local import read_pieces
-from storage.places.find import list_places
+from recovery.audit.local_workers import read_pieces
+from storage.places.list_places import list_places
 from storage.places.splits import split_places
 
 if __name__ == "__main__":

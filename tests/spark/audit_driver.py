@@ -36,9 +36,9 @@ def main() -> None:
                 (results / f"{number}.begun").touch()
                 with streams_in(results / f"{number}.out", results / f"{number}.err"):
                     status = called(words)
-                told = {"status": status, "failed": failed_tasks(session.sparkContext, group)}
+                reported = {"status": status, "failed": failed_tasks(session.sparkContext, group)}
                 begun = results / f"{number}.new"
-                begun.write_text(json.dumps(told))
+                begun.write_text(json.dumps(reported))
                 begun.rename(results / f"{number}.json")
                 number += 1
             if not awaited or Path(awaited).exists():

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.kernels.select import NATIVE_MODULE
+from storage.kernels.kernel_choice import NATIVE_MODULE
 from tests.spark.left_over import MARK, wait_until_gone
 
 if TYPE_CHECKING:

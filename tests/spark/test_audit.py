@@ -16,11 +16,11 @@ from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.executors import SparkJobError
 from recovery.summaries.codec import Shelf
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.log_reader import GONE
 from storage.places.splits import split_places
+from tests.audit_context import Context
 from tests.audit_logs import Batch, define, write_segments
-from tests.audit_world import World
 from tests.spark.odd_sources import DIED, DeletingAudit, DyingAudit
 from tests.spark.running import SPARK_MARKS, spark
 
@@ -89,7 +89,7 @@ def test_planted_faults(
     """Several worlds at once: copies of partitions that have little in common."""
     monkeypatch.setattr(eoctl_audit, "RUN_SEGMENTS", run_segments)
     for seed in range(3):
-        for log in World(seed, steps=30).logs:
+        for log in Context(seed, steps=30).logs:
             log.write(tmp_path / f"broker-{seed}")
     write_indexes(tmp_path)
     is_cut = len(splits_of(f"{tmp_path}/*", split_bytes)) > len([*tmp_path.rglob("*.log")])
@@ -99,17 +99,17 @@ def test_planted_faults(
 
 def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     root = tmp_path / "logs"
-    world = World(4, steps=8)
-    for log in world.logs[1:]:
+    context = Context(4, steps=8)
+    for log in context.logs[1:]:
         log.write(root)
     write_indexes(root)
     words = ("spark-audit", "--report", "all", "--output", "jsonl", root)
     state = ("--state", tmp_path / "state", "--engine", "spark", "--split-bytes", 20_000)
     eoctl("spark-audit", "--report", "topics", root, *state)
-    world.logs[0].write(root)
+    context.logs[0].write(root)
     outcome = eoctl(*words, *state)
     assert outcome.stdout == eoctl(*words, "--engine", "local", "--jobs", "1").stdout
-    count = sum(len(log.segments) for log in world.logs[1:])
+    count = sum(len(log.segments) for log in context.logs[1:])
     assert f"{count} of " in outcome.errors
 
 
@@ -160,7 +160,7 @@ def test_a_file_removed_during_the_job(
 def test_a_killed_worker_is_replaced(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for log in World(5).logs:
+    for log in Context(5).logs:
         log.write(tmp_path)
     write_indexes(tmp_path)
     splits = splits_of(tmp_path, 500)

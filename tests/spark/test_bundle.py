@@ -99,8 +99,8 @@ def test_the_command_and_what_it_makes(golden: Callable[[str], Path], tmp_path: 
         done.stdout == python("-m", "eoctl", "describe", "--output", "jsonl", root, cwd=ROOT).stdout
     )
     assert done.stdout
-    told = python("-c", "import storage; print(storage.__file__)", path=str(path), cwd=tmp_path)
-    assert told.stdout.startswith(f"{path}/storage/")
+    reported = python("-c", "import storage; print(storage.__file__)", path=str(path), cwd=tmp_path)
+    assert reported.stdout.startswith(f"{path}/storage/")
     again = python("-m", "eoctl.spark.bundle", "again", path=str(path), cwd=tmp_path)
     assert again.stdout == f"again/{BUNDLE_NAME}\n"
     assert (tmp_path / "again" / BUNDLE_NAME).read_bytes() == path.read_bytes()

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark")
 
 from eoctl.spark.bundle import write_bundle
 from eoctl.spark.datasource import RecordsReader
-from eoctl.spark.executors import look_around
-from storage.kernels.select import KERNEL_VARIABLE, native_module
-from tests.audit_world import World
+from eoctl.spark.executors import inspect_around
+from storage.kernels.kernel_choice import KERNEL_VARIABLE, native_module
+from tests.audit_context import Context
 from tests.spark.cluster import running_cluster
 from tests.spark.running import SPARK_MARKS
 from tests.spark.test_datasource import read
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def logs(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Directories of a real broker, and what a generator has planted."""
     root = tmp_path_factory.mktemp("world")
-    for log in World(7).logs:
+    for log in Context(7).logs:
         log.write(root)
     return [str(golden("kafka-4.3.1") / "clean"), str(root)]
 
@@ -229,7 +229,7 @@ def test_a_plain_script(
 
 def test_a_directory_that_executors_have_not(tmp_path: Path) -> None:
     """The look itself, without executors: what is there is not told of."""
-    (seen,) = look_around(("json",), (str(tmp_path), str(tmp_path / "nowhere")), ())
+    (seen,) = inspect_around(("json",), (str(tmp_path), str(tmp_path / "nowhere")), ())
     assert seen == (socket.gethostname(), sys.executable, (), (str(tmp_path / "nowhere"),))
 
 

@@ -142,8 +142,8 @@ def test_the_audit_and_the_sources(
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(server, "script.py", server.url, logs, cwd=tmp_path)
     counts = [len(read(each, logs)) for each in (BatchesReader, RecordsReader)]
-    told = [f"kafka-log-batches {counts[0]}", f"kafka-log-records {counts[1]}"]
-    assert done.stdout.splitlines() == told, done.stderr
+    reported = [f"kafka-log-batches {counts[0]}", f"kafka-log-records {counts[1]}"]
+    assert done.stdout.splitlines() == reported, done.stderr
     refused = run(
         server, "-m", "eoctl", "export", logs, "--to", "out", "--master", server.url, cwd=tmp_path
     )

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from eoctl.spark.datasource import BatchesReader, RecordsReader
 from eoctl.spark.rows import record_plan
-from eoctl.spark.rows.opening import LeftOutWarning, NotMountedError
+from eoctl.spark.rows.missing_segments import LeftOutWarning, NotMountedError
 from eoctl.spark.rows.source_options import splits_text
 from storage.files.positioned_file import PositionedFile
 from storage.log.segment import Segment
 from storage.places import place_files
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.place_files import FileStamp
 from storage.places.splits import UnprovenCutError, plan_apart, proven_apart, split_places
 from tests.damage.conftest import copied
@@ -104,7 +104,7 @@ def test_planning_looks_into_few_time_indexes(
     opened.paths.clear()
     few = source(RecordsReader, root, **wanted).partitions()
     assert opened.ending(".timeindex")
-    monkeypatch.setattr(record_plan, "MAX_LOOKS_COUNT", 0)
+    monkeypatch.setattr(record_plan, "MAX_INSPECTIONS_COUNT", 0)
     opened.paths.clear()
     many = source(RecordsReader, root, **wanted).partitions()
     assert not opened.ending(".log", ".index", ".timeindex")

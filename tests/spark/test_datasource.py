@@ -46,7 +46,7 @@ from eoctl.spark.datasource import (
 )
 from eoctl.spark.rows.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
 from eoctl.spark.rows.kafka_options import DataLossError
-from eoctl.spark.rows.opening import Needed
+from eoctl.spark.rows.missing_segments import Needed
 from eoctl.spark.rows.source_options import parse_options, paths_of, splits_text
 from eoctl.spark.rows.task_rows import read_piece
 from recovery.records.read_options import RECORD_COLUMNS
@@ -55,7 +55,7 @@ from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import NotKafkaError
 from storage.errors import UsageError
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
 from tests.cases.test_absence import HOLES, Hole, log_dir_with
@@ -301,8 +301,8 @@ def test_several_brokers(golden: Callable[[str], Path]) -> None:
         by_broker.setdefault(row["broker"], {})[row["offset"]] = row["value"]
     assert sorted(by_broker) == ["1", "2", "3"]
     assert by_broker["3"].items() <= by_broker["2"].items()
-    parted = by_broker["1"].items() ^ by_broker["2"].items()
-    assert min(offset for offset, _ in parted) == 36
+    diverged = by_broker["1"].items() ^ by_broker["2"].items()
+    assert min(offset for offset, _ in diverged) == 36
 
 
 # --- bounds and filters ---------------------------------------------------------------------------
@@ -469,7 +469,7 @@ def check_findings(rows: list[Row], root: Path) -> None:
     assert str(root / "loop-0") in unlisted["reason"]
 
 
-@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.opening.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.missing_segments.LeftOutWarning")
 @pytest.mark.parametrize("options", [{"split_bytes": 1}, {"task_bytes": 1 << 30}])
 def test_damage_is_a_row(damaged: Path, options: dict[str, object]) -> None:
     rows = read(FindingsReader, damaged, **options)
@@ -515,7 +515,7 @@ def test_a_lost_log_is_a_row(tmp_path: Path) -> None:
     assert (row["base_offset"], row["last_offset"]) == (0, 39)
 
 
-@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.opening.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.missing_segments.LeftOutWarning")
 def test_files_that_go_between_planning_and_reading(tmp_path: Path) -> None:
     segments = [[Batch()], [Batch(sequence=1)], [Batch(sequence=2)]]
     directory = write_segments(tmp_path / "t-0", *segments)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from eoctl.spark import audit
 from eoctl.spark.audit import UDF_ROWS, _joined, bring_summaries, one_group_at_a_time
 from recovery.summaries.codec import Shelf
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import plan_places
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import SPARK_MARKS, spark

@@ -28,7 +28,7 @@ from recovery.records.columns import record_schema
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 from storage.formats.java_text import kafka_text
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from tests.read_back import PARTITIONS, consumed
 from tests.spark.test_datasource import read, source
 

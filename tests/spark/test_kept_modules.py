@@ -14,8 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from eoctl.spark.datasource import SOURCES, KafkaLogAuditStream, register
-from eoctl.spark.rows import kept_modules
-from eoctl.spark.rows.kept_modules import keep_modules
+from eoctl.spark.rows import gc_freeze
+from eoctl.spark.rows.gc_freeze import keep_modules
 from eoctl.spark.rows.task_rows import SplitsInput
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import spark
@@ -45,10 +45,10 @@ class Circle:
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Take this process for a worker's, which has not kept anything yet."""
     monkeypatch.setattr(TaskContext, "get", object)
-    kept_modules._freeze.cache_clear()
+    gc_freeze._freeze.cache_clear()
     yield
     gc.unfreeze()
-    kept_modules._freeze.cache_clear()
+    gc_freeze._freeze.cache_clear()
 
 
 @pytest.mark.usefixtures("in_task")
@@ -90,7 +90,7 @@ def test_a_task_of_each_source_does_it(source: type[_Source], tmp_path: Path) ->
     readers += [made.streamReader(StructType())] if source.is_streamed else []
     for reader in readers:
         gc.unfreeze()
-        kept_modules._freeze.cache_clear()
+        gc_freeze._freeze.cache_clear()
         assert [*reader.read(SplitsInput(()))] == []
         assert gc.get_freeze_count() > MODULES_LEAST
 

@@ -20,7 +20,7 @@ from recovery.export.plan import ExportOptions, Until, plan_export
 from recovery.export.run import run_export
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
 

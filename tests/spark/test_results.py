@@ -20,10 +20,10 @@ from eoctl.spark.audit import TASKS_PER_GROUP, TRIES, bring_summaries, summarize
 from eoctl.spark.executors import SparkJobError
 from recovery.summaries.codec import Shelf, pack_partition
 from storage.checksum import load_crc32c
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import splits_at
+from tests.audit_context import Context
 from tests.audit_logs import Batch, encoded
-from tests.audit_world import World
 from tests.recovery.summaries.test_held import summaries_of, temporary
 from tests.spark.running import SPARK_MARKS, spark
 
@@ -91,7 +91,7 @@ def test_one_directory_takes_few_tasks_however_many_a_cluster_has(
         return brought(session, rows, *more)
 
     monkeypatch.setattr(results_module, "_brought", counted)
-    World(1, steps=30).logs[0].write(tmp_path / "logs")
+    Context(1, steps=30).logs[0].write(tmp_path / "logs")
     splits = splits_in(list_places([f"{tmp_path}/logs"]))
     directories = {each.place.directory for each in splits}
     before = spark.conf.get(SHUFFLE_TASKS)
@@ -110,7 +110,7 @@ def test_one_directory_takes_few_tasks_however_many_a_cluster_has(
 def write_logs(golden: Callable[[str], Path], root: Path) -> str:
     """Golden directories, logs with all planted faults, and a damaged one; a pattern of them."""
     for seed in range(2):
-        for log in World(seed, steps=30).logs:
+        for log in Context(seed, steps=30).logs:
             log.write(root / f"broker-{seed}")
     damaged = min((root / "broker-0").rglob("*.log"))
     data = bytearray(damaged.read_bytes())
@@ -173,7 +173,7 @@ def test_what_was_read_is_not_read_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first job the files may hold anything: the rest comes from what Spark keeps."""
-    for log in World(3, steps=30).logs:
+    for log in Context(3, steps=30).logs:
         log.write(tmp_path)
     listing = list_places([str(tmp_path)])
     expected = {path: pack_partition(each) for path, each in summaries_of(listing).items()}

@@ -92,9 +92,9 @@ def test_counts_are_those_of_an_audit(
     states = sorted(each.name for each in (tmp_path / "audit" / "state").iterdir())
     assert len(states) == 2
     found = spark.read.parquet(f"{to}/counts/batch={numbers[-1]}").collect()
-    told = eoctl("spark-audit", paths, "--report", "topics", "--output", "jsonl", "--jobs", "1")
+    reported = eoctl("spark-audit", paths, "--report", "topics", "--output", "jsonl", "--jobs", "1")
     names = ("topic", "partitions_count", *COUNTS)
-    rows = map(json.loads, told.stdout.splitlines())
+    rows = map(json.loads, reported.stdout.splitlines())
     expected = {tuple(row[name] for name in names) for row in rows}
     with_batches = {row for row in expected if row[2]}
     assert {tuple(row[name] for name in names) for row in found} == with_batches

@@ -113,9 +113,9 @@ def spoken(outcome: Any) -> Answer:
 
 
 def answered(path: Path) -> Answer:
-    told = json.loads(path.read_text())
+    reported = json.loads(path.read_text())
     errors = path.with_suffix(".err").read_text()
-    return Answer(path.with_suffix(".out").read_bytes(), errors, told["status"])
+    return Answer(path.with_suffix(".out").read_bytes(), errors, reported["status"])
 
 
 def failures(results: Path) -> int:

@@ -131,7 +131,7 @@ def test_batches(golden: Callable[[str], Path]) -> None:
     assert [*rows[0]] == [*SEGMENT_COLUMNS]
 
 
-@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.opening.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.missing_segments.LeftOutWarning")
 def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     """A sum over the rows of other segments only must not look whole."""
     root = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)])

@@ -8,7 +8,7 @@ import pytest
 
 from eoctl import progress
 from eoctl.spark import session
-from eoctl.spark.session import stages_text, stages_told
+from eoctl.spark.session import stages_reported, stages_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def test_stages_that_are_at_work() -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told where a person waits."""
     found: list[str] = []
     monkeypatch.setattr(session, "is_drawn", lambda: True)
@@ -53,25 +53,25 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_it_is_asked_until_the_job_is_over(told: list[str]) -> None:
-    with stages_told(Context(lambda: Tracker(Info(2, 120, 37)))):
-        while not told:
+def test_it_is_asked_until_the_job_is_over(reported: list[str]) -> None:
+    with stages_reported(Context(lambda: Tracker(Info(2, 120, 37)))):
+        while not reported:
             pass
-    count = len(told)
-    assert {*told} == {"stage 2: 37 of 120 tasks"}
-    assert len(told) == count
+    count = len(reported)
+    assert {*reported} == {"stage 2: 37 of 120 tasks"}
+    assert len(reported) == count
 
 
-def test_a_tracker_that_fails_is_not_asked_again(told: list[str]) -> None:
+def test_a_tracker_that_fails_is_not_asked_again(reported: list[str]) -> None:
     """The job itself says what is wrong."""
-    with pytest.raises(ZeroDivisionError), stages_told(Context(lambda: None)):
+    with pytest.raises(ZeroDivisionError), stages_reported(Context(lambda: None)):
         raise ZeroDivisionError
-    assert told == []
+    assert reported == []
 
 
 def test_where_nobody_waits_nothing_is_asked() -> None:
     def never() -> object:
         raise AssertionError
 
-    with stages_told(Context(never)):
+    with stages_reported(Context(never)):
         pass

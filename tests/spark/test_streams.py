@@ -24,12 +24,12 @@ from eoctl.spark.datasource import (
     RecordsReader,
 )
 from eoctl.spark.rows.kafka_options import DataLossError
-from eoctl.spark.rows.opening import NotMountedError
+from eoctl.spark.rows.missing_segments import NotMountedError
 from eoctl.spark.rows.record_plan import by_directory
 from eoctl.spark.streaming.reader import fair_shares
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import log_end_offset
 from tests.spark.test_datasource import read
 from tests.transactional import session
@@ -468,7 +468,7 @@ def test_a_partition_that_is_gone(growing: Growing) -> None:
     assert values_of(keeping.next()) == ["c"]
 
 
-@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.opening.LeftOutWarning")
+@pytest.mark.filterwarnings("ignore::eoctl.spark.rows.missing_segments.LeftOutWarning")
 def test_a_segment_that_goes_while_a_micro_batch_is_read(growing: Growing) -> None:
     growing.send(0, "a")
     for options, is_lost in (({}, True), ({"failOnDataLoss": False}, False)):

@@ -163,8 +163,8 @@ def test_tables_have_the_rows_of_the_files(
     for _ in range(2):
         run(*audit, "--to", to, "--to-format", kind)
     (tmp_path / "read.py").write_text(READ)
-    told = run("read.py", kind, to, ",".join(COLUMNS), *settings)
-    tables = [json.loads(each[6:]) for each in told.splitlines() if each.startswith("TABLE ")]
+    reported = run("read.py", kind, to, ",".join(COLUMNS), *settings)
+    tables = [json.loads(each[6:]) for each in reported.splitlines() if each.startswith("TABLE ")]
     assert [each[0] for each in tables] == [*COLUMNS]
     for name, versions, places, rows in tables:
         expected = parquet.read_table(files / f"{name}.parquet").to_pylist()

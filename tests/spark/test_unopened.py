@@ -27,11 +27,11 @@ from eoctl.spark.datasource import (
     SegmentsReader,
     register,
 )
-from eoctl.spark.rows import opening
-from eoctl.spark.rows.opening import LeftOutWarning, UnopenedError
+from eoctl.spark.rows import missing_segments
+from eoctl.spark.rows.missing_segments import LeftOutWarning, UnopenedError
 from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import spark
 from tests.spark.test_datasource import read, rows_of, source
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["growing", "spark"]
 
-MAY_WARN = "ignore::eoctl.spark.rows.opening.LeftOutWarning"
+MAY_WARN = "ignore::eoctl.spark.rows.missing_segments.LeftOutWarning"
 pytestmark = pytest.mark.filterwarnings(MAY_WARN)
 READERS = (BatchesReader, RecordsReader, SegmentsReader)
 STREAMED = (KafkaLogBatches, KafkaLogRecords, KafkaLogAuditStream)
@@ -86,14 +86,14 @@ def failing_at(path: Path, code: int, patch: pytest.MonkeyPatch) -> None:
             raise AccessError(OSError(code, os.strerror(code)), place.path)
         return open_place(place)
 
-    patch.setattr(opening, "open_place", failing)
+    patch.setattr(missing_segments, "open_place", failing)
 
 
 def read_tasks(reader: Any, tasks: Any) -> list[dict[str, Any]]:
     return [row for task in tasks for part in reader.read(task) for row in part.to_pylist()]
 
 
-def check_told(caught: pytest.ExceptionInfo[UnopenedError], path: Path) -> None:
+def check_reported(caught: pytest.ExceptionInfo[UnopenedError], path: Path) -> None:
     """With path, host and next step, as Spark prints it, too."""
     again = pickle.loads(pickle.dumps(caught.value))
     for error in (caught.value, again):
@@ -121,7 +121,7 @@ def test_a_segment_that_was_there_when_it_was_planned(
     spoil(log)
     with pytest.raises(UnopenedError) as caught:
         read_tasks(reader, tasks)
-    check_told(caught, log)
+    check_reported(caught, log)
     rows = read_tasks(keeping, tasks)
     if reader_class is SegmentsReader:
         assert {(row["records"], row["findings"]) for row in rows} == {(0, 1)}
@@ -141,7 +141,7 @@ def test_a_segment_that_its_disk_or_its_mode_keeps_closed(
     failing_at(root / LOG, code, monkeypatch)
     with pytest.raises(UnopenedError, match=os.strerror(code)) as caught:
         read(reader_class, root)
-    check_told(caught, root / LOG)
+    check_reported(caught, root / LOG)
     words = f"{root / LOG}: left out on {socket.gethostname()}: {os.strerror(code)}"
     with pytest.warns(LeftOutWarning, match=f"^{re.escape(words)}$"):
         rows = read(reader_class, root, **KEEPING)
@@ -159,7 +159,7 @@ def test_what_is_no_file_before_the_query_is_planned(
     spoil(root / LOG)
     with pytest.raises(UnopenedError) as caught:
         read(reader_class, root)
-    check_told(caught, root / LOG)
+    check_reported(caught, root / LOG)
     rows = read(reader_class, root, **KEEPING)
     assert next(row for row in rows if not row.get("findings"))["path"].endswith("1.log")
 
@@ -174,7 +174,7 @@ def test_a_partition_that_cannot_be_listed(
     (root / "lost").symlink_to("nowhere")  # is no partition's, nor a directory
     with pytest.raises(UnopenedError) as caught:
         read(reader_class, root)
-    check_told(caught, root / "loop-0")
+    check_reported(caught, root / "loop-0")
     assert {row["topic"] for row in read(reader_class, root, **KEEPING)} == {"t"}
     if reader_class is not BatchesReader:
         rows = read(reader_class, root, subscribe="t")  # who does not ask for the other
@@ -186,7 +186,7 @@ def test_a_path_of_several_that_is_not_there(tmp_path: Path) -> None:
     paths = (tmp_path / "t-0", tmp_path / "t-1")
     with pytest.raises(UnopenedError) as caught:
         read(RecordsReader, *paths)
-    check_told(caught, tmp_path / "t-1")
+    check_reported(caught, tmp_path / "t-1")
     assert len(read(RecordsReader, *paths, **KEEPING)) == 1
 
 
@@ -217,7 +217,7 @@ def test_the_end_of_a_transaction_in_a_segment_that_cannot_be_opened(
     for isolation in Isolation:
         with pytest.raises(UnopenedError) as caught:
             read(RecordsReader, root, isolation=isolation, **first)
-        check_told(caught, last)
+        check_reported(caught, last)
 
 
 def test_a_time_is_not_looked_for_past_what_cannot_be_opened(
@@ -231,7 +231,7 @@ def test_a_time_is_not_looked_for_past_what_cannot_be_opened(
     options = {"startingTimestamp": 0, "columns": "offset"}
     with pytest.raises(UnopenedError) as caught:
         source(RecordsReader, root, **options).partitions()
-    check_told(caught, logs[0])
+    check_reported(caught, logs[0])
     rows = rows_of(source(RecordsReader, root, **options, **KEEPING))
     assert min(row["offset"] for row in rows) == int(logs[1].stem)
 
@@ -255,7 +255,7 @@ def test_a_micro_batch(growing: Growing, spoil: Spoil, streamed: Any) -> None:
     (failing, tasks), (keeping, kept_tasks) = planned
     with pytest.raises(UnopenedError) as caught:
         read_tasks(failing.reader, tasks)
-    check_told(caught, log)
+    check_reported(caught, log)
     rows = read_tasks(keeping.reader, kept_tasks)
     assert rows
     assert all(row.get("path") != str(log) for row in rows)
@@ -273,7 +273,7 @@ def test_a_stream_plans_no_micro_batch_without_it(
     spoil(log)
     with pytest.raises(UnopenedError) as caught:
         Stream(streamed, growing.log_dir).rest()
-    check_told(caught, log)
+    check_reported(caught, log)
     assert Stream(streamed, growing.log_dir, **KEEPING).rest()
 
 

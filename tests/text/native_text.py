@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eoctl.dump.log_text import PrintingScan, PrintTo, as_it_stands
-from storage.kernels.select import native_module
+from storage.kernels.kernel_choice import native_module
 from tests.text.plain_text import Said, Speaker
 
 if TYPE_CHECKING:

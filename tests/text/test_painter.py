@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.clients.text.bulk_record_writers import Painter, copy_slices
+from eoctl.clients.record_formats.bulk_record_writers import Painter, copy_slices
 
 numbers = st.one_of(
     st.integers(-(2**63), 2**63 - 1),

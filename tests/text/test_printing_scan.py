@@ -21,7 +21,7 @@ from storage.formats.compression import Codec, compress
 from storage.formats.java_text import kafka_text
 from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
-from storage.kernels.select import load_native
+from storage.kernels.kernel_choice import load_native
 from storage.log.segment import Segment, open_segment
 from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, with_right_checksums
@@ -31,7 +31,7 @@ from tests.text.plain_text import MODES, say_plainly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.kernels.select import Native
+    from storage.kernels.kernel_choice import Native
 
 pytestmark = pytest.mark.native
 

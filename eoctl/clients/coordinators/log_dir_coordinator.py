@@ -108,7 +108,7 @@ class CoordinatorTopic(NamedTuple):
             )
 
 
-def look_at_topic(
+def inspect_topic(
     log_dirs: Sequence[LogDir], image: ClusterImage | None, topic: str
 ) -> CoordinatorTopic:
     """Return a coordinators' topic with its partitions in the log dirs of one cluster.
@@ -160,7 +160,7 @@ def require_sound(
         RefusedError: the state of an id may be lost, or may be in the wrong partition.
     """
     _require_whole(log, log_dirs[0], notes)
-    topic = look_at_topic(log_dirs, image, TRANSACTION_STATE_TOPIC)
+    topic = inspect_topic(log_dirs, image, TRANSACTION_STATE_TOPIC)
     for each in log.ids.values():
         name = each.transactional_id
         topic.require_placed(each.partition, name, f"a record of {name} is")
@@ -246,7 +246,7 @@ def open_coordinator(
         (each.state for each in read.log.ids.values() if each.state is not None),
         ClusterSettings(
             read.topic.partitions_count,
-            look_at_topic(log_dirs, image, GROUPS_TOPIC).partitions_count,
+            inspect_topic(log_dirs, image, GROUPS_TOPIC).partitions_count,
             transaction_version=version,
             max_timeout_ms=max_timeout_ms,
         ),
@@ -303,7 +303,7 @@ class GroupCommits:
         log_dir = read_log_dir(log_dir_path)
         self._image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
         image = self._image
-        self._topic = look_at_topic([log_dir], image, GROUPS_TOPIC)
+        self._topic = inspect_topic([log_dir], image, GROUPS_TOPIC)
         self._is_lacking = image is None and not self._topic.numbers
         self.partition = self._topic.home_of(group)
         self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)

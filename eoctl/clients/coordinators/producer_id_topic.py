@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
 
 DEFAULT_WAIT_MS = 5000
-_LOOKS = 3
+_INSPECTIONS = 3
 CREATE = (
     f"kafka-topics.sh --create --topic {PRODUCER_IDS_TOPIC} --partitions 1 --replication-factor 1"
     " --config cleanup.policy=compact, with the broker running"
@@ -134,7 +134,7 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
     )
 
 
-def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None) -> OpenIds:
+def inspect_ids(path: str, now_option: str | None, fs: FileSystem | None = None) -> OpenIds:
     """Read the producer ids of a log dir without a lock. Others may change them meanwhile.
 
     With `fs` the caller has the lock, and the ids are made durable, because the caller relies on
@@ -147,7 +147,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
     log_dir = require_log_dir(path)
     now = resolve_now(now_option, [path])
     ids = ProducerIds.at(path, fs, now_ms=clock_of(now))
-    for left in reversed(range(_LOOKS)):
+    for left in reversed(range(_INSPECTIONS)):
         try:
             ids.refresh()
             break

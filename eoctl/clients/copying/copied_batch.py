@@ -31,8 +31,8 @@ from storage.formats.record_batch import (
     encode_batch,
     parse_header,
 )
+from storage.kernels.kernel_choice import load_native
 from storage.kernels.numpy_kernel import batch_at, checksums, headers_in, rows_of
-from storage.kernels.select import load_native
 from storage.limits import INT32_MAX
 from storage.writing.batch_run import BatchRun, RunColumns, headers_needed
 from storage.writing.record_builder import BatchBuilder

@@ -311,9 +311,9 @@ class BatchConsumer(LogConsumer[BatchBlock]):
     Missing offsets are an error here, because they would be a gap in the copy.
     """
 
-    def __init__(self, path: str, options: ConsumeOptions, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, options: ConsumeOptions, report: Callable[[str], None]) -> None:
         """Make a consumer as `LogConsumer` does."""
-        super().__init__(path, options, tell)
+        super().__init__(path, options, report)
         self._path = path
         self._watch = LogWatch(self.partition)
         self._tail_since_s: float | None = None
@@ -365,7 +365,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
     def finish(self) -> None:
         """Report the damage at the end of the log. Raises DamageError."""
         assert self.reader is not None
-        self._look_behind(self.reader)
+        self._read_behind_end(self.reader)
         self.reader.finish()
 
     def blocks_again(self, start_offset: int, end_offset: int) -> Iterator[Sequence[LogBatch]]:

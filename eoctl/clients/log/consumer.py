@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.table_records import IsHidden, TableRecords
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
@@ -272,8 +272,8 @@ class LogConsumer(ABC, Generic[Given]):
         reader: None before `start`.
     """
 
-    def __init__(self, path: str, options: ConsumeOptions, tell: Callable[[str], None]) -> None:
-        """Find the partition. `tell` takes messages for people.
+    def __init__(self, path: str, options: ConsumeOptions, report: Callable[[str], None]) -> None:
+        """Find the partition. `report` takes messages for people.
 
         Raises:
             UsageError: the path is not a single partition, or its high watermark is unknown.
@@ -281,7 +281,7 @@ class LogConsumer(ABC, Generic[Given]):
         """
         self._path = path
         self._options = options
-        self._tell = tell
+        self._report = report
         selected = select_partition(path)
         self.partition = Partition.of(selected)
         self.around = selected.problems
@@ -301,8 +301,8 @@ class LogConsumer(ABC, Generic[Given]):
             self.view = self._new_view()
         self.consumed = Consumed()
         self.reader: LogWalk[Given] | None = None
-        self._told_unknown: set[UnknownTransaction] = set()
-        self.told_gaps: set[Missing] = set()  # reported while the log was followed
+        self._reported_unknown: set[UnknownTransaction] = set()
+        self.reported_gaps: set[Missing] = set()  # reported while the log was followed
         self._judged_gaps: tuple[object, int] | None = None  # gaps of the walk, and segments
 
     def _hides(self, offset: int) -> bool:
@@ -312,7 +312,9 @@ class LogConsumer(ABC, Generic[Given]):
             return False
         hidden = [each for each in self.partition.not_given() if each.check_id == "OFS-1"]
         for each in hidden:
-            self._tell(f"{self.partition.path}: {each.why}: what is below it is given all the same")
+            self._report(
+                f"{self.partition.path}: {each.why}: what is below it is given all the same"
+            )
         return bool(hidden)
 
     def not_given(self) -> list[Missing]:
@@ -340,7 +342,7 @@ class LogConsumer(ABC, Generic[Given]):
         )
         return [each for each in cut if each is not None]
 
-    def _tell_gaps(self) -> None:
+    def _report_gaps(self) -> None:
         """Report the gaps between batches so far, as a follower may never see the end of the log.
 
         The check is repeated only if the walk has met another gap, or the log has rolled.
@@ -351,21 +353,21 @@ class LogConsumer(ABC, Generic[Given]):
             return
         self._judged_gaps = judged
         for each in self.not_given():
-            if each.check_id == GAP_CHECK_ID and each not in self.told_gaps:
-                self.told_gaps.add(each)
-                self._tell(f"{self.partition.path}: {each}")
+            if each.check_id == GAP_CHECK_ID and each not in self.reported_gaps:
+                self.reported_gaps.add(each)
+                self._report(f"{self.partition.path}: {each}")
 
     def status(self, not_given: Sequence[Missing]) -> int:
         """Return the exit status of the reads so far. `not_given` is the result of that method."""
         reader = self.reader
         is_skipped = reader is not None and reader.skipped
-        withheld = self._told_unknown
+        withheld = self._reported_unknown
         if self.around or self.partition.problems or is_skipped or not_given or withheld:
             return EXIT_SKIPPED
         is_wrong = reader is not None and (reader.noted or reader.wrong_end is not None)
         return EXIT_FINDINGS if is_wrong else EXIT_OK
 
-    def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
+    def reported(self, not_given: Sequence[Missing]) -> Iterator[str]:
         """Yield the messages for `status`, and other notes."""
         partition = self.partition
         yield from map(str, (*self.around, *partition.problems, *partition.notes))
@@ -415,24 +417,24 @@ class LogConsumer(ABC, Generic[Given]):
             AccessError: a segment cannot be read.
         """
         offset = self._start_offset() if offset is None else offset
-        self._tell_remote(offset)
+        self._report_remote(offset)
         self.consumed = Consumed(next_offset=offset)
         self._start_at = offset
-        self._tell_unknown()
+        self._report_unknown()
         self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
         return offset
 
-    def _tell_unknown(self) -> None:
+    def _report_unknown(self) -> None:
         """Report each transaction of unknown outcome once, because its records are withheld."""
         end = self._options.end
         for each in () if self.view is None else self.view.unknown:
             is_behind = end.kind is EndKind.OFFSET and each.first_offset >= end.number
-            if each.last_offset < self._start_at or is_behind or each in self._told_unknown:
+            if each.last_offset < self._start_at or is_behind or each in self._reported_unknown:
                 continue
-            self._told_unknown.add(each)
-            self._tell(f"{self.partition.path}: {each}. read_committed withholds these records")
+            self._reported_unknown.add(each)
+            self._report(f"{self.partition.path}: {each}. read_committed withholds these records")
 
-    def _tell_remote(self, offset: int) -> None:
+    def _report_remote(self, offset: int) -> None:
         """Report remote segments that a broker's client would also read."""
         remote, log_dir = self.partition.remote_range, self.partition.log_dir
         kind, number = self._options.start
@@ -443,7 +445,7 @@ class LogConsumer(ABC, Generic[Given]):
             return
         from recovery.cluster.remote_segments import RemoteSegments
 
-        self._tell(f"{RemoteSegments([log_dir]).tell(self.partition)}: they are not given")
+        self._report(f"{RemoteSegments([log_dir]).report(self.partition)}: they are not given")
 
     @abstractmethod
     def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogWalk[Given]:
@@ -464,7 +466,9 @@ class LogConsumer(ABC, Generic[Given]):
             found = self.partition.find_timestamp(number)
             if found is not None:
                 return found.offset
-            self._tell(f"no record is that late: beginning at the log end, offset {log_end_offset}")
+            self._report(
+                f"no record is that late: beginning at the log end, offset {log_end_offset}"
+            )
             return log_end_offset
         if number > log_end_offset:
             raise UsageError(
@@ -472,7 +476,7 @@ class LogConsumer(ABC, Generic[Given]):
                 next_step="--from latest",
             )
         if number < log_start_offset and self.partition.remote_range is None:
-            self._tell(
+            self._report(
                 f"the log starts at offset {log_start_offset}: a consumer is given nothing below"
             )
         return max(number, log_start_offset)
@@ -506,7 +510,7 @@ class LogConsumer(ABC, Generic[Given]):
         if not self._options.follow:
             yield from self._pass(reader)
             if not self._is_full():
-                self._look_behind(reader)
+                self._read_behind_end(reader)
                 reader.finish()
             return
         watch = LogWatch(self.partition)
@@ -515,7 +519,7 @@ class LogConsumer(ABC, Generic[Given]):
             yield from self._pass(reader)
             if self._is_full() or reader.next_offset >= self._options.end.number:
                 return
-            self._tell_gaps()
+            self._report_gaps()
             yield None
             self._wait(watch, reader)
 
@@ -554,7 +558,7 @@ class LogConsumer(ABC, Generic[Given]):
     def _count(self, given: Given) -> Given:
         """Count the records, and return the wanted part of them."""
 
-    def _look_behind(self, reader: LogWalk[Given]) -> None:
+    def _read_behind_end(self, reader: LogWalk[Given]) -> None:
         """Report damage at the end of a log that was read to its last stable offset."""
         view, next_offset = self.view, reader.next_offset
         is_to_end = self._options.end.kind in (EndKind.LOG_END, EndKind.LSO)
@@ -585,7 +589,7 @@ class LogConsumer(ABC, Generic[Given]):
             self._find_again(reader)
         elif self.view is not None:
             self.view.update()
-        self._tell_unknown()
+        self._report_unknown()
 
     def _find_again(self, reader: LogWalk[Given]) -> None:
         """Continue at a valid offset. The log was truncated, written again, or lost its start."""
@@ -608,14 +612,14 @@ class LogConsumer(ABC, Generic[Given]):
 
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
         """Report that the log was truncated below the position `offset`."""
-        self._tell(
+        self._report(
             f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
             f" {offset - 1} were consumed already and may come again with other records"
         )
 
     def _meet_deletion(self, offset: int, first_offset: int) -> None:
         """Report that the log now starts above the position `offset`."""
-        self._tell(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
+        self._report(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
 
 
 class Consumer(LogConsumer["AnyRecords"]):

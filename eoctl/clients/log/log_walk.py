@@ -70,7 +70,7 @@ class LogWatch:
 
     def has_changed(self) -> bool:
         """Return whether something has changed since `refresh`."""
-        return self._look() != self._seen
+        return self._inspect() != self._seen
 
     def refresh(self, places: Iterable[Place]) -> bool:
         """List the partition again. Return whether all places still exist.
@@ -79,7 +79,7 @@ class LogWatch:
             AccessError: the directory was removed.
         """
         partition = self._partition
-        self._seen = self._look()
+        self._seen = self._inspect()
         if not Path(partition.path).is_dir():
             error = FileNotFoundError(ENOENT, "the directory is gone while it was followed")
             raise AccessError(error, partition.path)
@@ -88,7 +88,7 @@ class LogWatch:
         sizes = {each.base_offset: each.log.file_bytes for each in partition.segments}
         return all(sizes.get(base_offset, -1) >= pos for base_offset, pos in places)
 
-    def _look(self) -> tuple[object, ...]:
+    def _inspect(self) -> tuple[object, ...]:
         segments = self._partition.segments
         active = segments[-1].log.path if segments else self._partition.path
         checkpoint = Path(self._partition.path).parent / HIGH_WATERMARK_NAME
@@ -125,12 +125,12 @@ class DamageError(EoctlError):
     """Reading ended at damage. All records before it were returned."""
 
     def __init__(self, damage: ReadFinding) -> None:
-        look = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
+        inspect = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
         repair = f"eoctl repair {pasted(Path(damage.path).parent)} --strategy salvage"
         # The message is the same for consumers, copies and transformations.
         super().__init__(
             damage.with_offsets,
-            next_step=f"{look}   # {repair}: what can be kept; consume --skip-corrupt goes on",
+            next_step=f"{inspect}   # {repair}: what can be kept; consume --skip-corrupt goes on",
         )
         self.damage = damage
         self.path, self.pos, self.check_id = damage.path, damage.start_pos, damage.check_id

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.change_options import ChangeOptions
-from eoctl.changing import how_to_undo
 from eoctl.clients.partitions.target import resolve_target
 from eoctl.clock import NowSource, wall_ms
 from eoctl.output import message
+from eoctl.plan_actions import how_to_undo
 from eoctl.progress import Progress
 from recovery.changes.append_journal import AppendJournal
 from recovery.changes.apply import close_appends
 from recovery.changes.journals.backups import Applied
 from recovery.changes.journals.journal import Status
 from recovery.changes.journals.listing import ways_out
-from recovery.changes.plans.changeable import require_checkpoints
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of
+from recovery.changes.plans.preconditions import require_checkpoints
 from recovery.replay.recover_state import recovery_price
 from storage.dirs.log_dir import PartitionDir, read_log_dir
 from storage.dirs.log_tail import NotClosedError, empty_tail, read_tail
@@ -52,11 +52,11 @@ def notes_of(
     more: Iterable[str] = (),
 ) -> Iterator[str]:
     """Yield messages about a run that has ended. `more` are the run's own messages."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for each in opened:
-        told.update(each.target.notes)
+        reported.update(each.target.notes)
         yield from each.notes
-    yield from sorted(told)
+    yield from sorted(reported)
     yield (
         "verified before: headers and checksums of all batches from the recovery point on;"
         " records were not decompressed"

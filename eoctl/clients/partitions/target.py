@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.call import Lacking, require_given
-from recovery.changes.plans.changeable import require_live
-from recovery.changes.plans.confinement import require_in_reach
+from eoctl.command_line import Lacking, require_given
+from recovery.changes.plans.path_limits import require_in_reach
+from recovery.changes.plans.preconditions import require_live
 from recovery.cluster.clusters import image_around
 from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.partition import Partition

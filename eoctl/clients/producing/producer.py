@@ -360,12 +360,12 @@ class Sender:
             self._unacknowledged.remove(waiting)
             self._is_known = True
             self._acknowledge(waiting.sent, answer)
-        elif self._is_mendable(waiting, answer):
+        elif self._is_repairable(waiting, answer):
             insort(self._queue, waiting, key=_by_number)
         else:
             raise answer
 
-    def _is_mendable(self, waiting: _Waiting, answer: AppendError) -> bool:
+    def _is_repairable(self, waiting: _Waiting, answer: AppendError) -> bool:
         """Return whether a batch was only too early."""
         return (
             self._is_idempotent

@@ -18,7 +18,7 @@ from eoctl.clients.partitions.identity import EPOCHS_COUNT, NOWHERE, SEQUENCES_C
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.producing.produce_session import changed_input, digest_of
-from eoctl.clients.text.inputs import BytesAs, InputFormat, InputRecord
+from eoctl.clients.record_formats.inputs import BytesAs, InputFormat, InputRecord
 from storage.errors import RefusedError
 from storage.limits import INT32_MAX
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS
@@ -255,7 +255,7 @@ class SentRecords:
 
 
 SAVE_SECONDS = 1.0
-RECORDS_PER_LOOK = 256  # records per reading of the clock
+RECORDS_PER_INSPECTION = 256  # records per reading of the clock
 
 
 class Transactions(NamedTuple):
@@ -392,7 +392,7 @@ class TopicProducer:
             self.input_pos = record.end_pos
             self.last_record = record.content
             self._took(number, 1)
-            if not self.records_count % RECORDS_PER_LOOK:
+            if not self.records_count % RECORDS_PER_INSPECTION:
                 self._save_in_time()
 
     def send_lines(self, blocks: Iterable[tuple[list[bytes], int]]) -> None:

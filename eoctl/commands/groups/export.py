@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.commands.groups.look import LogDirs, Now
-from eoctl.commands.groups.world import GroupWorld, WantedGroups
-from eoctl.declared import option, output_option, records_option
+from eoctl.commands.groups.group_context import GroupContext, WantedGroups
+from eoctl.commands.groups.inspect_groups import LogDirs, Now
 from eoctl.messages import counted
 from eoctl.options import Output, given_paths
 from eoctl.output import (
@@ -20,11 +19,12 @@ from eoctl.output import (
     chosen_columns,
     draws_tables,
     emit,
+    inspect,
     json_text,
-    look,
     message,
     write,
 )
+from eoctl.parameters import option, output_option, records_option
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.offset_files import csv_line, is_sayable
 from storage.dirs.discovery import require_outside_log_dirs
@@ -113,11 +113,11 @@ class ExportedOffset(NamedTuple):
 
 def open_chosen(
     paths: Sequence[str], options: OffsetExportOptions
-) -> tuple[GroupWorld, list[ExportedOffset]]:
+) -> tuple[GroupContext, list[ExportedOffset]]:
     """Read the groups of log dirs, and return the selected committed offsets.
 
     Raises:
-        UsageError: as `GroupWorld`, or no group has such a name.
+        UsageError: as `GroupContext`, or no group has such a name.
     """
     if not paths:
         raise UsageError("no LOG-DIR given", next_step="eoctl groups export LOG-DIR...")
@@ -127,33 +127,33 @@ def open_chosen(
         metadata_dir=options.metadata_dir,
         now=options.now,
     )
-    world = GroupWorld(paths, wanted)
+    context = GroupContext(paths, wanted)
     if has_globs:
-        world.commits = {
+        context.commits = {
             name: commits
-            for name, commits in world.commits.items()
+            for name, commits in context.commits.items()
             if any(_matches(name, each) for each in options.groups)
         }
-        if not world.commits:
+        if not context.commits:
             raise UsageError(
                 f"no group is called {' or '.join(options.groups)}",
                 next_step=f"eoctl groups list {' '.join(map(pasted, paths))}",
             )
     if options.topic is not None:
         topic = options.topic
-        world.commits = {
+        context.commits = {
             name: [each for each in commits if _matches(each.key.topic, topic)]
-            for name, commits in world.commits.items()
+            for name, commits in context.commits.items()
         }
-    return world, [_exported(each) for each in _counting(world)]
+    return context, [_exported(each) for each in _counting(context)]
 
 
 def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
 
 
-def _counting(world: GroupWorld) -> Iterator[GroupCommit]:
-    for commits in world.commits.values():
+def _counting(context: GroupContext) -> Iterator[GroupCommit]:
+    for commits in context.commits.values():
         yield from (each for each in commits if each.pending_producer_id is None)
 
 
@@ -177,13 +177,13 @@ def export_offsets(paths: Sequence[str], options: OffsetExportOptions, output: O
         UsageError, RefusedError, AccessError: as `open_chosen`, or the file cannot be created.
     """
     require_writable(options.to, output)
-    world, rows = open_chosen(paths, options)
-    _tell(world, rows)
+    context, rows = open_chosen(paths, options)
+    _report(context, rows)
     report = OffsetReport(KIND, ExportedOffset._fields, rows)
-    left_out = give(report, options, output, world.notes)
-    for note in world.notes:
+    left_out = give(report, options, output, context.notes)
+    for note in context.notes:
         message(note)
-    return max(world.status, EXIT_SKIPPED if left_out and world.status == EXIT_OK else EXIT_OK)
+    return max(context.status, EXIT_SKIPPED if left_out and context.status == EXIT_OK else EXIT_OK)
 
 
 class OffsetReport(NamedTuple):
@@ -218,7 +218,7 @@ def give(
     if is_csv:
         said = [each for each in rows if is_sayable(each.group) or not options.has_group]
         data = "".join(_csv_lines(said, options))
-    elif look().is_csv:
+    elif inspect().is_csv:
         data = _csv_table(report, output)
     else:
         data = "".join(_json_line(report.kind, each._asdict()) for each in rows)
@@ -246,7 +246,7 @@ def _csv_table(report: OffsetReport, output: OutputFormat) -> str:
     """Return the output of `--output csv` for a report."""
     from eoctl.csv_table import CsvTable
 
-    table = CsvTable(look().table)
+    table = CsvTable(inspect().table)
     columns = chosen_columns(report.columns)
     table.declare(report.kind, columns)
     made = []
@@ -282,16 +282,16 @@ def _save(path: str, data: bytes) -> None:
     fsio.sync_dir(fs, Path(path).parent)
 
 
-def _tell(world: GroupWorld, rows: Sequence[ExportedOffset]) -> None:
-    commits = [each for found in world.commits.values() for each in found]
+def _report(context: GroupContext, rows: Sequence[ExportedOffset]) -> None:
+    commits = [each for found in context.commits.values() for each in found]
     pending_count = sum(each.pending_producer_id is not None for each in commits)
     if pending_count:
-        world.notes.append(
+        context.notes.append(
             f"{pending_count} offsets are pending in a transaction that is open, and left out"
         )
     outside: list[str] = []
-    for each in _counting(world):
-        found = world.places.of(each.place)
+    for each in _counting(context):
+        found = context.places.of(each.place)
         place = OffsetPlace.IN_LOG if found is None else found.place_of(each.value.offset)
         if place is not OffsetPlace.IN_LOG and found is not None:
             bounds = f"{found.start_offset}..{found.end_offset}"
@@ -299,10 +299,10 @@ def _tell(world: GroupWorld, rows: Sequence[ExportedOffset]) -> None:
                 f"{each.key.group}: {each.key.topic}-{each.key.partition} at {each.value.offset} is"
                 f" {place} of its log {bounds}"
             )
-    world.tell_places()
-    world.notes += outside[:3]
+    context.report_places()
+    context.notes += outside[:3]
     if len(outside) > 3:
-        world.notes.append(f"and {len(outside) - 3} more outside of their logs")
-    world.tell_expired()
+        context.notes.append(f"and {len(outside) - 3} more outside of their logs")
+    context.report_expired()
     if not rows:
-        world.notes.append("no committed offset")
+        context.notes.append("no committed offset")

@@ -23,11 +23,11 @@ from eoctl.commands.groups.export import (
     open_chosen,
     require_writable,
 )
-from eoctl.commands.groups.look import LogDirs, Now
-from eoctl.declared import option
+from eoctl.commands.groups.inspect_groups import LogDirs, Now
 from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat, message
+from eoctl.parameters import option
 from eoctl.progress import Progress
 from recovery.cluster.clusters import image_around
 from recovery.transactions.isolation import Isolation
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.copying.session import CopySession
     from eoctl.commands.groups.export import OffsetExportOptions
-    from eoctl.commands.groups.world import GroupWorld
+    from eoctl.commands.groups.group_context import GroupContext
     from storage.dirs.log_dir import LogDir
 
 
@@ -82,7 +82,7 @@ def translate(
 # -- `groups translate`: committed offsets of a source, as offsets of its copy by its session
 
 
-TOLD = 5
+REPORTED = 5
 
 
 class TranslatedOffset(NamedTuple):
@@ -142,28 +142,28 @@ def translate_offsets(paths: Sequence[str], options: TranslateOptions, output: O
             or a partition was copied into several.
     """
     require_writable(options.export.to, output)
-    world, rows = open_chosen(paths, options.export)
-    copied = _pair(world, options)
+    context, rows = open_chosen(paths, options.export)
+    copied = _pair(context, options)
     wanted: dict[TopicPartition, set[int]] = {}
     for each in rows:
         wanted.setdefault(_place_of(each), set()).add(each.offset)
     with Progress("translating"):
         found = {
-            place: _translated(copied[place], sorted(offsets), world)
+            place: _translated(copied[place], sorted(offsets), context)
             for place, offsets in wanted.items()
             if place in copied
         }
     given = [_row(each, copied, found) for each in rows if _place_of(each) in found]
-    world.tell_places()
-    _tell(world, rows, given)
+    context.report_places()
+    _report(context, rows, given)
     report = OffsetReport("translated_offset", COLUMNS, given)
-    left_out = give(report, options.export, output, world.notes) + len(rows) - len(given)
-    for note in world.notes:
+    left_out = give(report, options.export, output, context.notes) + len(rows) - len(given)
+    for note in context.notes:
         message(note)
     is_doubtful = any(each.is_doubtful for of in found.values() for each in of.values())
-    if world.status == EXIT_OK and (left_out or is_doubtful):
+    if context.status == EXIT_OK and (left_out or is_doubtful):
         return EXIT_SKIPPED
-    return world.status
+    return context.status
 
 
 def _place_of(row: ExportedOffset) -> TopicPartition:
@@ -194,13 +194,13 @@ def _row(
 # --- the copy of each partition
 
 
-def _pair(world: GroupWorld, options: TranslateOptions) -> dict[TopicPartition, _Copied]:
+def _pair(context: GroupContext, options: TranslateOptions) -> dict[TopicPartition, _Copied]:
     """Find the copy of each partition, by the sessions."""
     found: dict[TopicPartition, _Copied] = {}
     around = require_log_dir(options.copy_dir)
     for path in _session_paths(options):
         session = read_session(path)
-        copied = _copied(path, session, world, around)
+        copied = _copied(path, session, context, around)
         if copied is None:
             continue
         place = TopicPartition(session.source.topic, session.source.partition)
@@ -234,10 +234,12 @@ def _session_paths(options: TranslateOptions) -> list[str]:
     return found
 
 
-def _copied(path: str, session: CopySession, world: GroupWorld, around: LogDir) -> _Copied | None:
+def _copied(
+    path: str, session: CopySession, context: GroupContext, around: LogDir
+) -> _Copied | None:
     """Return the two directories of a session, or None if it is for other partitions."""
     copy = _live(around, session.destination)
-    reach = world.places.of(TopicPartition(session.source.topic, session.source.partition))
+    reach = context.places.of(TopicPartition(session.source.topic, session.source.partition))
     if copy is None or reach is None:
         return None
     source = Partition.of(select_partition(reach.path))
@@ -255,38 +257,40 @@ def _live(log_dir: LogDir, wanted: PartitionOf) -> Partition | None:
 
 
 def _translated(
-    copied: _Copied, offsets: Sequence[int], world: GroupWorld
+    copied: _Copied, offsets: Sequence[int], context: GroupContext
 ) -> dict[int, Translated]:
     session, log_dir = copied.session, copied.copy.log_dir
     image = None if log_dir is None else image_around(log_dir, None)
     destination = destination_of(copied.copy, read_log_config(image, copied.copy.topic))
     isolation = Isolation(session.isolation)
-    source = BatchConsumer(copied.source, ConsumeOptions(isolation=isolation), world.notes.append)
+    source = BatchConsumer(copied.source, ConsumeOptions(isolation=isolation), context.notes.append)
     return translate_offset(session, destination, source, offsets)
 
 
 # --- printing
 
 
-def _tell(
-    world: GroupWorld, rows: Sequence[ExportedOffset], given: Sequence[TranslatedOffset]
+def _report(
+    context: GroupContext, rows: Sequence[ExportedOffset], given: Sequence[TranslatedOffset]
 ) -> None:
     counts = Counter(each.exactness for each in given)
     words = [f"{counts[str(kind)]} {kind}" for kind in Exactness if counts[str(kind)]]
-    world.notes.append(f"{counted(len(given), 'offset')} translated: {', '.join(words) or 'none'}")
+    context.notes.append(
+        f"{counted(len(given), 'offset')} translated: {', '.join(words) or 'none'}"
+    )
     unsure = [each for each in given if each.reason]
-    world.notes += [
+    context.notes += [
         f"{each.group}: {each.source_topic}-{each.source_partition} at {each.source_offset} is"
         f" {each.topic}-{each.partition} at {each.offset}, {each.exactness}: {each.reason}"
-        for each in unsure[:TOLD]
+        for each in unsure[:REPORTED]
     ]
-    if len(unsure) > TOLD:
-        world.notes.append(f"and {len(unsure) - TOLD} more that are not exact")
+    if len(unsure) > REPORTED:
+        context.notes.append(f"and {len(unsure) - REPORTED} more that are not exact")
     known = {(each.source_topic, each.source_partition) for each in given}
     lacking = [each for each in rows if (each.topic, each.partition) not in known]
     if lacking:
         names = sorted({f"{each.topic}-{each.partition}" for each in lacking})
-        world.notes.append(
+        context.notes.append(
             f"{counted(len(lacking), 'offset')} left out, of partitions that no session says are"
             f" copied: {listing(names, 'partitions')}"
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from eoctl.commands.reporting import calls
+from eoctl.commands.reporting import report_options
 from eoctl.commands.txn.readers import offline_command
 from eoctl.report.model import (
     EpochMark,
@@ -40,9 +40,9 @@ from storage.formats.control_record import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.report_options import ReportRequest
     from eoctl.commands.txn.readers import TxnOptions
-    from recovery.fsck.look import PartitionLook
+    from recovery.fsck.partition_state import PartitionInspection
     from recovery.fsck.verdict import PlacedFinding
     from recovery.replay.snapshots import Clock
     from recovery.timeline.spans import EndedSpans, Spans
@@ -64,7 +64,7 @@ class PartitionStory(NamedTuple):
         files: the `.log` of each segment, by base offset.
     """
 
-    look: PartitionLook
+    inspect: PartitionInspection
     broker: int | None
     ended: EndedSpans
     opened: Sequence[OpenTransactionReport]
@@ -74,19 +74,19 @@ class PartitionStory(NamedTuple):
     @classmethod
     def of(
         cls,
-        look: PartitionLook,
+        inspect: PartitionInspection,
         broker: int | None,
         opened: Sequence[OpenTransactionReport],
         owner_names: dict[int, str],
     ) -> PartitionStory:
         """Return the story of a log, whose start counts as the start of its first transactions."""
-        files = {base: path for base, path, _ in look.facts.segments}
-        return cls(look, broker, settle(_spans_of(look)), opened, owner_names, files)
+        files = {base: path for base, path, _ in inspect.facts.segments}
+        return cls(inspect, broker, settle(_spans_of(inspect)), opened, owner_names, files)
 
     @property
     def path(self) -> str:
         """The directory."""
-        return self.look.check.row.path
+        return self.inspect.check.row.path
 
     def file_of(self, base_offset: int) -> str:
         """Return the `.log` of a segment."""
@@ -94,7 +94,7 @@ class PartitionStory(NamedTuple):
 
     def time_at(self, offset: int | None) -> int | None:
         """Return the approximate time of an offset, by the bins."""
-        bins = self.look.timeline.by_offset
+        bins = self.inspect.timeline.by_offset
         if offset is None or not len(bins.key):
             return None
         firsts = bins.values[:, FIRST_OFFSET]
@@ -106,21 +106,21 @@ class PartitionStory(NamedTuple):
 
     def last_ms(self) -> int | None:
         """Return the newest time of the log."""
-        return known_ms(self.look.timeline.by_offset.values[:, LAST_MS].max(initial=-1))
+        return known_ms(self.inspect.timeline.by_offset.values[:, LAST_MS].max(initial=-1))
 
     def first_ms(self) -> int | None:
         """Return the oldest time of the log."""
-        bins = self.look.timeline.by_time
+        bins = self.inspect.timeline.by_time
         return known_ms(bins.values[0, FIRST_MS]) if len(bins.key) else None
 
 
-def _spans_of(look: PartitionLook) -> Spans:
+def _spans_of(inspect: PartitionInspection) -> Spans:
     """Return the transactions of a log.
 
     In a damaged log, the next marker after a damaged or absent range may end another transaction.
     Then the log is read again with the outcomes that `unknown_ends` decides.
     """
-    row, spans = look.check.row, look.timeline.spans
+    row, spans = inspect.check.row, inspect.timeline.spans
     if not row.errors or is_uri(row.path):
         return spans
     try:
@@ -145,7 +145,7 @@ def _spans_of(look: PartitionLook) -> Spans:
             )
             spans = join_spans(spans, find_spans(events))
     except EoctlError:  # the log was removed meanwhile
-        return look.timeline.spans
+        return inspect.timeline.spans
     return spans
 
 
@@ -156,7 +156,7 @@ def known_ms(time_ms: Any) -> int | None:
 
 def partition_row(story: PartitionStory) -> PartitionMark:
     """Return the summary of a partition."""
-    row, facts, timeline = story.look.check.row, story.look.facts, story.look.timeline
+    row, facts, timeline = story.inspect.check.row, story.inspect.facts, story.inspect.timeline
     is_read = row.batches is not None
     return PartitionMark(
         topic=row.topic,
@@ -198,7 +198,7 @@ def _aborted_count(ended: EndedSpans) -> int:
 
 def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[VolumeMark]:
     """Yield the amounts written, by time and by offset."""
-    timeline = story.look.timeline
+    timeline = story.inspect.timeline
     for axis, bins in (("time", timeline.by_time), ("offset", timeline.by_offset)):
         firsts, lasts = bins.values[:, FIRST_MS], bins.values[:, LAST_MS]
         before = np.maximum.accumulate(np.append([-1], lasts))[:-1]
@@ -230,9 +230,9 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
 
 def segment_rows(story: PartitionStory, request: ReportRequest) -> Iterator[SegmentMark]:
     """Yield the segments, including segments without a batch."""
-    row = story.look.check.row
-    read = {int(each["base_offset"]): each for each in story.look.timeline.segments}
-    for base_offset, file, log_bytes in story.look.facts.segments:
+    row = story.inspect.check.row
+    read = {int(each["base_offset"]): each for each in story.inspect.timeline.segments}
+    for base_offset, file, log_bytes in story.inspect.facts.segments:
         each = read.get(base_offset)
         found = SegmentMark(
             topic=row.topic,
@@ -258,8 +258,8 @@ def _records_of(segment: Any) -> int | None:
 
 def epoch_rows(story: PartitionStory, request: ReportRequest) -> Iterator[EpochMark]:
     """Yield the changes of the leader epoch."""
-    row = story.look.check.row
-    for epoch, first_offset, time_ms, segment, pos in story.look.timeline.epochs.tolist():
+    row = story.inspect.check.row
+    for epoch, first_offset, time_ms, segment, pos in story.inspect.timeline.epochs.tolist():
         if request.is_within(time_ms, time_ms):
             yield EpochMark(
                 topic=row.topic,
@@ -270,7 +270,7 @@ def epoch_rows(story: PartitionStory, request: ReportRequest) -> Iterator[EpochM
                 file=story.file_of(segment),
                 position=pos,
                 path=row.path,
-                command=calls.locate(row.path, first_offset),
+                command=report_options.locate(row.path, first_offset),
             )
 
 
@@ -278,9 +278,9 @@ def producer_rows(
     story: PartitionStory, request: ReportRequest, clock: Clock
 ) -> Iterator[ProducerMark]:
     """Yield the producer ids, by offset."""
-    row = story.look.check.row
-    names = story.look.timeline.producers.dtype.names or ()
-    for values in story.look.timeline.producers.tolist():
+    row = story.inspect.check.row
+    names = story.inspect.timeline.producers.dtype.names or ()
+    for values in story.inspect.timeline.producers.tolist():
         each = dict(zip(names, values, strict=True))
         producer_id, last_ms = each["producer_id"], known_ms(each["last_timestamp_ms"])
         name = story.owner_names.get(producer_id)
@@ -305,9 +305,9 @@ def producer_rows(
                 expires_at_ms=None if last_ms is None else last_ms + clock.expiration_ms,
                 is_expired=None if last_ms is None else clock.has_expired(last_ms),
                 path=row.path,
-                command=calls.transaction(row.path, producer_id, request)
+                command=report_options.transaction(row.path, producer_id, request)
                 if each["transactional_batches"]
-                else calls.locate(row.path, each["first_offset"]),
+                else report_options.locate(row.path, each["first_offset"]),
             )
 
 
@@ -341,9 +341,9 @@ def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[Transa
             producer_id=producer_id if has_one_producer else None,
             producer_epoch=each["epoch"] if is_one else None,
             position=each["pos"] if is_one else None,
-            command=calls.transaction(path, producer_id, request)
+            command=report_options.transaction(path, producer_id, request)
             if has_one_producer
-            else calls.transactions(path, request),
+            else report_options.transactions(path, request),
         )
 
 
@@ -359,7 +359,7 @@ def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[Transact
             producer_id=producer_id,
             producer_epoch=marker["epoch"],
             position=data["pos"],
-            command=calls.transaction(story.path, producer_id, request),
+            command=report_options.transaction(story.path, producer_id, request),
         )
 
 
@@ -375,7 +375,7 @@ def _ended(
     command: str,
 ) -> TransactionMark:
     """Return transactions that a marker ends. `found`: their data and the last marker, by name."""
-    row = story.look.check.row
+    row = story.inspect.check.row
     return TransactionMark(
         topic=row.topic,
         partition=row.partition,
@@ -408,7 +408,7 @@ def _opened(
     story: PartitionStory, request: ReportRequest, options: TxnOptions
 ) -> Iterator[TransactionMark]:
     """Yield transactions that are open for a broker, with their data in the log."""
-    row = story.look.check.row
+    row = story.inspect.check.row
     in_log = {
         (int(each["producer_id"]), int(each["data"]["first_offset"])): each["data"]
         for each in story.ended.open
@@ -438,7 +438,7 @@ def _opened(
             file=row.path if data is None else story.file_of(int(data["segment"])),
             position=None if data is None else int(data["pos"]),
             path=row.path,
-            command=calls.transaction(row.path, each.producer_id, request),
+            command=report_options.transaction(row.path, each.producer_id, request),
             fix=offline_command(each, options) or "",
         )
 
@@ -475,7 +475,7 @@ def finding_row(
         timestamp_ms=time_ms,
         is_consequence=is_consequence,
         path=directory,
-        command=calls.check(directory or each.path),
+        command=report_options.check(directory or each.path),
     )
 
 

@@ -14,7 +14,7 @@ from eoctl.progress import Progress
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditCheckpoint, AuditState, by_directory, waves_of
 from recovery.cluster.placement import doubts_around
-from recovery.cluster.remote_segments import tell_remote
+from recovery.cluster.remote_segments import report_remote
 from recovery.export.plan import DEFAULT_SPLIT_BYTES, split_bytes_for
 from recovery.rules.findings import Severity
 from recovery.summaries.codec import LoadedSummary, Shelf, pack_partition
@@ -24,7 +24,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, Fo
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.files.uris import Uri, is_uri
 from storage.formats.transaction_state import parse_record
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import plan_places, split_places
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _read_here(
     options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
 ) -> dict[str, HeldSummary]:
     """Read with processes on this machine."""
-    from recovery.audit.local import read_pieces
+    from recovery.audit.local_workers import read_pieces
 
     # All processes then have work to the end: a split costs some milliseconds.
     total_bytes = sum(each.file_bytes for each in wanted)
@@ -378,8 +378,8 @@ def _remote_notes(listing: Listing) -> Iterator[str]:
         base_offset = first_bases.get(each.directory, each.base_offset)
         first_bases[each.directory] = min(base_offset, each.base_offset)
     local = [each for each, base in first_bases.items() if base and "://" not in each]
-    for told in tell_remote(local):
-        yield f"{told}: they are not part of it"
+    for reported in report_remote(local):
+        yield f"{reported}: they are not part of it"
 
 
 def _damage_notes(damages: Iterable[FoundDamage]) -> list[str]:

@@ -6,16 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl import call
-from eoctl.changing import (
-    apply_one,
-    how_to_compare,
-    how_to_undo,
-    how_to_undo_all,
-    save_plan,
-    show_plan,
-)
-from eoctl.face.columns import size_text
+from eoctl import command_line
+from eoctl.console.columns import size_text
 from eoctl.messages import (
     LABEL_WIDTH,
     NO_UNDO,
@@ -25,10 +17,18 @@ from eoctl.messages import (
     counted,
     fitting,
     is_for_people,
+    report_answer,
     said_line,
-    tell_answer,
 )
 from eoctl.output import OutputFormat, error, line, message
+from eoctl.plan_actions import (
+    apply_one,
+    how_to_compare,
+    how_to_undo,
+    how_to_undo_all,
+    save_plan,
+    show_plan,
+)
 from recovery.changes.apply import begun_log_dirs, resume, writing
 from recovery.changes.journals.backups import SpentTargetError, stating
 from recovery.changes.journals.journal import Status
@@ -97,7 +97,9 @@ def plan_lines(
     undo = f"yes: backups are made first, {call_of_undo} puts every byte back"
     yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
     saved = change.save_plan
-    command = call.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])
+    command = (
+        command_line.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])
+    )
     yield said_line(Said("Next", command))
 
 
@@ -298,7 +300,7 @@ def compared_lines(
         yield said_line(Said("Next", f"nothing to apply: {METADATA_TOPIC} is never changed"))
     elif others_count:
         yield said_line(Said("Loses", NO_RECORD))
-        yield said_line(Said("Next", call.again("--apply")))
+        yield said_line(Said("Next", command_line.again("--apply")))
     yield Line("")
 
 
@@ -452,7 +454,7 @@ def _shown(
     try:
         has_first = False
         for words in first:
-            tell_answer([words], output)
+            report_answer([words], output)
             has_first = True
         if has_first and is_for_people(output):
             line("")
@@ -466,7 +468,7 @@ def _shown(
             error(problem)
         for note in (*planned.notes, *notes):
             message(note)
-        tell_answer(last, output)
+        report_answer(last, output)
     return planned.status()
 
 
@@ -485,7 +487,9 @@ class _Applying:
         self._count = 0
         self._applied: list[Applied] = []  # journals whose undo was printed
         self._cut: list[str] = []  # journals that changed a `.log`
-        self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
+        self._reported: set[tuple[str, ...]] = (
+            set()
+        )  # log dirs whose first journal leads to the others
         self._fs = fsio.FileSystem()
 
     def run(self, output: OutputFormat) -> int:
@@ -502,7 +506,7 @@ class _Applying:
         ):
             resumed = resume(self._fs, log_dirs, command.name, command.arguments())
             for each in resumed:
-                message(f"completed what an earlier run began: {self._way_back(each)}")
+                message(f"completed what an earlier run began: {self._undo_steps(each)}")
                 self._applied.append(each)
             planned = self._planned(resumed, notes)
             self._apply(planned)
@@ -540,7 +544,7 @@ class _Applying:
                 applied = apply_one(self._fs, plan, self._change)
                 # Printed here, so that the undo is known even if the next plan or the rows fail.
                 if self._is_news(applied):
-                    message(self._way_back(applied))
+                    message(self._undo_steps(applied))
                     self._applied.append(applied)
                 self._count += 1
                 if applied.journal.has_backup and any(map(_is_log, applied.journal.steps)):
@@ -554,11 +558,11 @@ class _Applying:
             raise
 
     def _is_news(self, applied: Applied) -> bool:
-        return self._change.no_backup or tuple(applied.journal.log_dirs) not in self._told
+        return self._change.no_backup or tuple(applied.journal.log_dirs) not in self._reported
 
-    def _way_back(self, applied: Applied) -> str:
+    def _undo_steps(self, applied: Applied) -> str:
         if not self._command.is_by_partition:
             return how_to_undo(applied)
         if applied.journal.has_backup and not applied.was_done:
-            self._told.add(tuple(applied.journal.log_dirs))
+            self._reported.add(tuple(applied.journal.log_dirs))
         return how_to_undo_all(applied)

@@ -15,8 +15,8 @@ from eoctl.messages import notes_in_use
 from eoctl.output import flush
 from recovery.changes.journals.losses import journal_losses
 from recovery.changes.plans.file_facts import list_files
-from recovery.checks.grounds.broker_version import DIRECTORY_IDS, is_before, parse_broker_version
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.broker_version import DIRECTORY_IDS, is_before, parse_broker_version
+from recovery.checks.context.collector import Collector
 from recovery.checks.log_dirs.log_dirs import (
     check_absent,
     check_log_dirs,
@@ -93,7 +93,7 @@ class CheckRun:
         placed, changes_of: all findings, and the changes of a start by directory, if kept.
         found, clusters, jobs: the scope of the check.
         placements, moves: the effects of a start on the directories of the nodes.
-        held_back: records that only directories with a suffix have.
+        blocked: records that only directories with a suffix have.
         node: the configuration of the node of all log dirs, None if not given.
         unreadable_count: files, or parts of them.
         now_ms: the clock.
@@ -131,10 +131,10 @@ class CheckRun:
         )
         whole = {each.path for each in found.whole}
         paths = {each.partition.path for each in found.selected}
-        self.held_back = [
+        self.blocked = [
             each
             for node in self.placements
-            for each in node.held_back()
+            for each in node.blocked()
             if each.log_dir.path in whole or each.path in paths
         ]
         self.moves = moves = {
@@ -285,7 +285,7 @@ class CheckRun:
             version=self._version,
         )
         check_absent(
-            self.found.whole, self.clusters, lambda each: collectors[id(each)], self.held_back
+            self.found.whole, self.clusters, lambda each: collectors[id(each)], self.blocked
         )
         for collector in collectors.values():
             self._counts += collector.severity_counts()
@@ -299,12 +299,12 @@ class CheckRun:
         """Leave out findings that a journal explains, because they are reported once as such."""
         path = os.path.realpath(result.row.path)
         losses = [each for each in self._losses if os.path.realpath(each.directory) == path]
-        told = [each for each in result.findings if losses and is_explained(each, losses)]
-        if not told:
+        reported = [each for each in result.findings if losses and is_explained(each, losses)]
+        if not reported:
             return result
-        counts = Counter(each.severity for each in told)
+        counts = Counter(each.severity for each in reported)
         return result._replace(
-            findings=tuple(each for each in result.findings if each not in told),
+            findings=tuple(each for each in result.findings if each not in reported),
             row=result.row._replace(
                 errors=(result.row.errors or 0) - counts[Severity.ERROR],
                 warnings=(result.row.warnings or 0) - counts[Severity.WARNING],

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.face.columns import TIE, size_text, with_durations
-from eoctl.face.style import style_of
+from eoctl.console.columns import TIE, size_text, with_durations
+from eoctl.console.style import style_of
 from eoctl.messages import (
     LABEL_WIDTH,
     Line,
@@ -22,18 +22,18 @@ from eoctl.messages import (
     said_line,
     span,
 )
-from recovery.checks.grounds.broker_version import (
+from recovery.checks.context.broker_version import (
     CHECKED,
     check_release,
     parse_broker_version,
     refused_settings,
     unsupported_features,
 )
-from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Collector
+from recovery.checks.context.collector import MAX_KEPT_COUNT, Collector
 from recovery.checks.log_dirs.log_dirs import DELETES
 from recovery.cluster.placement import DirFate, nodes_of
-from recovery.fsck.next_call import Found, next_call
-from recovery.fsck.start_cut import start_cut
+from recovery.fsck.next_command import Found, find_next_command
+from recovery.fsck.start_loss import start_loss
 from recovery.fsck.verdict import (
     Answer,
     Checked,
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.commands.shared.check_run import CheckRequest, CheckRun
-    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.context.broker_version import BrokerVersion
     from recovery.fsck.one_pass import PartitionRow
-    from recovery.fsck.start_cut import StartCut
+    from recovery.fsck.start_loss import StartLoss
     from recovery.fsck.verdict import DirectoryVerdict, Folded, NodeStart
     from recovery.rules.findings import Finding
     from recovery.start.log_dirs import RetentionCut
@@ -249,7 +249,7 @@ def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     yield Said("Cuts", fitting([*both, *(texts or [aside])], room), _cut_rank(verdict).rank)
 
 
-def _cut_texts(cuts: Sequence[StartCut]) -> list[str]:
+def _cut_texts(cuts: Sequence[StartLoss]) -> list[str]:
     """Return the texts, longest first."""
     losing = [each for each in cuts if each.records_count]
     if not losing:
@@ -269,12 +269,12 @@ def _cut_texts(cuts: Sequence[StartCut]) -> list[str]:
     ]
 
 
-def _count(records_count: int, cuts: Sequence[StartCut]) -> str:
+def _count(records_count: int, cuts: Sequence[StartLoss]) -> str:
     least = "at least " if any(each.is_least for each in cuts) else ""
     return f"{least}{counted(records_count, 'record')}"
 
 
-def _acknowledged(cuts: Sequence[StartCut]) -> str:
+def _acknowledged(cuts: Sequence[StartLoss]) -> str:
     counts = [each.acknowledged_count for each in cuts]
     if None in counts:
         return "how many acknowledged is unknown"
@@ -284,7 +284,7 @@ def _acknowledged(cuts: Sequence[StartCut]) -> str:
     return f"{total:,} acknowledged" if total else "none acknowledged"
 
 
-def _when(cuts: Sequence[StartCut], *, is_short: bool = False) -> str:
+def _when(cuts: Sequence[StartLoss], *, is_short: bool = False) -> str:
     firsts = [each.first_ms for each in cuts if each.first_ms is not None]
     lasts = [each.last_ms for each in cuts if each.last_ms is not None]
     if not firsts or not lasts:
@@ -292,7 +292,7 @@ def _when(cuts: Sequence[StartCut], *, is_short: bool = False) -> str:
     return span(min(firsts), max(lasts), is_short=is_short)
 
 
-def _cut_line(cut: StartCut) -> str:
+def _cut_line(cut: StartLoss) -> str:
     """Return the line of a partition that a start truncates."""
     place = f"{cut.topic}-{cut.partition}"
     if not cut.records_count:
@@ -369,9 +369,9 @@ def _nothing_rank(verdict: DirectoryVerdict) -> int:
 
 def _other_errors_count(verdict: DirectoryVerdict) -> int:
     """Return the number of errors other than damage or missing records, with consequences."""
-    told = {*verdict.missing, *verdict.damaged, *verdict.by_changes}
+    reported = {*verdict.missing, *verdict.damaged, *verdict.by_changes}
     return sum(
-        each.severity is Severity.ERROR and each not in told
+        each.severity is Severity.ERROR and each not in reported
         for folded in verdict.listed
         for each in (folded.finding, *folded.consequences)
     )
@@ -568,7 +568,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         _start(run, request, each)
         for each in nodes_of(run.found.log_dirs, is_one=run.node is not None)
     ]
-    call = next_call(
+    call = find_next_command(
         Found(
             paths=tuple(request.paths),
             metadata_dir=request.metadata_dir,
@@ -603,13 +603,13 @@ def _checked(run: CheckRun, request: CheckRequest, partitions: Iterable[Partitio
     counts = {row.path: _findings_count(row) for row in run.rows}
     listed = sum(bool(directory) for directory, _ in run.placed)
     # A finding on a directory as an entry of its log dir is its finding, too.
-    told = [each.path for directory, each in run.placed if not directory]
+    reported = [each.path for directory, each in run.placed if not directory]
     return Checked(
         partitions_count=len(run.rows),
         clean_count=sum(
             not counts[row.path]
             and not row.unreadable
-            and not any(is_below(each, row.path) for each in told)
+            and not any(is_below(each, row.path) for each in reported)
             for row in run.rows
         ),
         unread_count=run.unreadable_count,
@@ -631,13 +631,13 @@ def _findings_count(row: PartitionRow) -> int:
     return (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
 
 
-def _cuts(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[StartCut]:
+def _cuts(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[StartLoss]:
     for row in run.rows:
         if row.path not in partitions:
             continue
         try:
             changes = run.changes_of.get(row.path, ())
-            cut = start_cut(partitions[row.path], row, changes, _kept_end(run, row.path))
+            cut = start_loss(partitions[row.path], row, changes, _kept_end(run, row.path))
         except EoctlError:
             continue  # unreadable, as its row says
         if cut is not None:

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import format_time_ms
-from eoctl.face.columns import cell_text
+from eoctl.console.columns import cell_text
 from eoctl.messages import counted, first_of, listing
 from eoctl.output import PLACE, Columns
-from storage.dirs.acknowledged import CopyStanding
+from storage.dirs.acknowledged_offsets import ReplicaStanding
 from storage.dirs.cluster_image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
@@ -23,7 +23,7 @@ from storage.formats.partition_metadata import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from storage.dirs.acknowledged import InCluster
+    from storage.dirs.acknowledged_offsets import InCluster
     from storage.dirs.cluster_image import ClusterImage, TopicImage
     from storage.dirs.log_dir import Problem
 
@@ -234,15 +234,15 @@ class ClusterNotes:
         self._doubtful: dict[int, ClusterImage] = {}
         self._unread: dict[str, None] = {}
         self._has_default = False
-        self._is_told = False
+        self._is_reported = False
         self._without_leader: dict[str, None] = {}  # in order, each once
         self._under_min_isr: dict[str, None] = {}
         self._out_of_sync: dict[str, None] = {}
 
-    def add_unread(self, told: Sequence[str]) -> None:
+    def add_unread(self, reported: Sequence[str]) -> None:
         """Note the metadata that cannot be opened."""
-        self._unread.update(dict.fromkeys(told))
-        self.is_short = self.is_short or bool(told)
+        self._unread.update(dict.fromkeys(reported))
+        self.is_short = self.is_short or bool(reported)
 
     def add_image(self, image: ClusterImage | None, *, has_doubts: bool = True) -> None:
         """Note the source of the state, and its doubts, unless the caller reports them."""
@@ -257,13 +257,13 @@ class ClusterNotes:
         """Note the state of a directory of the partition `name`."""
         if found.leader is None:
             return
-        self._is_told = True
+        self._is_reported = True
         self._has_default = self._has_default or found.min_insync_from == SettingSource.DEFAULT
         if found.lacks_leader:
             self._without_leader[name] = None
         elif found.leader >= 0 and found.is_under_min_isr:
             self._under_min_isr[name] = None
-        if found.standing == CopyStanding.OUT_OF_SYNC:
+        if found.standing == ReplicaStanding.OUT_OF_SYNC:
             self._out_of_sync[path] = None
 
     def notes(self) -> Iterator[str]:
@@ -272,7 +272,7 @@ class ClusterNotes:
         for image in self._images.values():
             if id(image) in self._doubtful:
                 yield from doubts_of(image.path, image.problems, image)
-            if self._is_told and image.topics:
+            if self._is_reported and image.topics:
                 yield source_of(image)
         if self._has_default:
             yield f"{MIN_INSYNC_REPLICAS}: default is Kafka's; server.properties is unknown"
@@ -315,7 +315,7 @@ def state_words(places: Sequence[InCluster]) -> str:
         words = partition_words(one.leader, one.isr, one.min_insync_replicas, one.min_insync_from)
         return f"{words}{standing}"
     counts = Counter(each.standing for each in known if each.standing is not None)
-    parts = [f"{each} {counts[each]:,}" for each in CopyStanding if counts[each]]
+    parts = [f"{each} {counts[each]:,}" for each in ReplicaStanding if counts[each]]
     return f"{counted(sum(counts.values()), 'replica')}: {', '.join(parts)}" if parts else ""
 
 

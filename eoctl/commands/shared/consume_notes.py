@@ -23,9 +23,9 @@ SHOWN_TRANSACTIONS = 10
 VERIFIED = "verified: checksums and contents of all data batches read"
 
 
-def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
+def report_before(consumer: Consumer, options: ConsumeOptions) -> None:
     """Print limits of the result: a running broker, open transactions, an incomplete index."""
-    tell_limits(consumer)
+    report_limits(consumer)
     view = consumer.view
     if view is not None and options.isolation is Isolation.READ_COMMITTED:
         gap = view.index_gap()
@@ -37,17 +37,17 @@ def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
             )
 
 
-def tell_limits(consumer: Consumer) -> None:
+def report_limits(consumer: Consumer) -> None:
     """Print that a broker is running, and which open transactions block later records."""
     log_dir = consumer.partition.log_dir
     if log_dir is not None and log_dir.lock.is_held:
         holder = log_dir.lock.holder
         output.message(f"{log_dir.path}: in use by {holder}; its log may grow while it is read")
     if consumer.view is not None:
-        _tell_open(consumer.view)
+        _report_open(consumer.view)
 
 
-def _tell_open(view: TransactionView) -> None:
+def _report_open(view: TransactionView) -> None:
     from recovery.replay.recover_state import exposed_text
 
     for each in view.exposed[:SHOWN_TRANSACTIONS]:
@@ -72,7 +72,7 @@ def _tell_open(view: TransactionView) -> None:
         )
 
 
-def tell_skipped(consumer: Consumer) -> None:
+def report_skipped(consumer: Consumer) -> None:
     """Print the ranges that gave no records."""
     reader = consumer.reader
     for each in [] if reader is None else reader.skipped:
@@ -84,18 +84,18 @@ def tell_skipped(consumer: Consumer) -> None:
         output.message(f"behind the last batch: {end.with_offsets}", level="warning", **end.fields)
 
 
-def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
+def report_after(consumer: Consumer, options: ConsumeOptions) -> int:
     """Print what was consumed and how it ended, and return the exit status."""
-    status = _tell_end(consumer, options)
+    status = _report_end(consumer, options)
     output.message(_summary(consumer))
     return status
 
 
-def tell_after_topic(
+def report_after_topic(
     consumers: Sequence[Consumer], merged: MergedConsumers, options: ConsumeOptions
 ) -> int:
     """Print the same for all partitions of a topic, and return the exit status."""
-    status = status_of_all([_tell_end(each, options) for each in consumers])
+    status = status_of_all([_report_end(each, options) for each in consumers])
     partitions = counted(len(consumers), "partition")
     output.message(f"{counted(merged.records_count, 'record')} of {partitions}; {VERIFIED}")
     return status
@@ -106,7 +106,7 @@ def status_of_all(statuses: Collection[int]) -> int:
     return EXIT_FINDINGS if EXIT_FINDINGS in statuses else max(statuses)
 
 
-def _tell_end(consumer: Consumer, options: ConsumeOptions) -> int:
+def _report_end(consumer: Consumer, options: ConsumeOptions) -> int:
     partition = consumer.partition
     end_offset = consumer.consumed.next_offset
     high_watermark = partition.high_watermark
@@ -119,7 +119,7 @@ def _tell_end(consumer: Consumer, options: ConsumeOptions) -> int:
         )
     for each in (*consumer.around, *partition.problems, *partition.notes):
         output.message(str(each))
-    for missing in [each for each in not_given if each not in consumer.told_gaps]:
+    for missing in [each for each in not_given if each not in consumer.reported_gaps]:
         output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
     return consumer.status(not_given)
 

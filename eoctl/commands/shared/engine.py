@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-MAX_LOOKED_FOR = 100  # log dirs that each executor has to find before a job
+MAX_SEARCHED = 100  # log dirs that each executor has to find before a job
 
 
 class EngineOptions(NamedTuple):
@@ -96,7 +96,7 @@ def open_session(
 
     local = {os.path.dirname(each) for each in directories if not is_uri(each)}  # noqa: PTH120
     return spark_session(
-        options.master or DEFAULT_MASTER, options.settings, sorted(local)[:MAX_LOOKED_FOR]
+        options.master or DEFAULT_MASTER, options.settings, sorted(local)[:MAX_SEARCHED]
     )
 
 

@@ -29,7 +29,7 @@ from recovery.cluster.clusters import (
     voters_of,
 )
 from recovery.cluster.history import ALL, Moment, read_state, read_through
-from storage.dirs.acknowledged import CopyStanding, in_cluster
+from storage.dirs.acknowledged_offsets import ReplicaStanding, in_cluster
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -200,12 +200,12 @@ def newest_copy(given: GivenMetadata, moment: Moment = ALL) -> tuple[MetadataCop
     return reading.copy, reading.passed_over
 
 
-def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterator[str]:
+def diverged_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterator[str]:
     """Yield the part that a newer copy, which is damaged or starts later, does not have."""
-    if known.parted_from is not None and known.end_offset < end_offset:
+    if known.diverged_from is not None and known.end_offset < end_offset:
         yield (
             f"{copy.partition.path}: from offset {known.end_offset} on it may lack what "
-            f"{known.parted_from} has, which is newer: it may never have counted"
+            f"{known.diverged_from} has, which is newer: it may never have counted"
         )
 
 
@@ -222,10 +222,10 @@ def moment_notes(history: History, moment: Moment) -> Iterator[str]:
     """Yield the time of the last record before the requested time."""
     if moment.timestamp_ms is None:
         return
-    told = "nothing was recorded before it"
+    reported = "nothing was recorded before it"
     if history.timestamp_ms >= 0 and history.end_offset:
-        told = f"the last record before it is of {format_time_ms(history.timestamp_ms)}"
-    yield f"at {format_time_ms(moment.timestamp_ms)}: {told}"
+        reported = f"the last record before it is of {format_time_ms(history.timestamp_ms)}"
+    yield f"at {format_time_ms(moment.timestamp_ms)}: {reported}"
 
 
 def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
@@ -253,7 +253,7 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
 
 REDACTED = "(redacted)"
 # Settings that are printed whatever their source.
-ALWAYS_TOLD = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
+ALWAYS_REPORTED = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
 NOT_KNOWN = (
     "server.properties is unknown: where a source is default, a broker may have another value"
 )
@@ -324,7 +324,7 @@ class StateRun:
         self._note_reading(copy, history, moment)
         voters = voters_of(history.image, given.copies)
         known = counted_to(given.copies, voters, history.end_offset, read=copy)
-        self.notes += parted_note(copy, known, history.end_offset)
+        self.notes += diverged_note(copy, known, history.end_offset)
         return history.image, self._cluster_row(
             history.image, copy.partition.path, copy.node_id, history, known
         )
@@ -447,8 +447,8 @@ class StateRun:
                     yield _setting_row("topic", topic.name, name, own[name], source, name)
                     continue
                 found = topic_setting(image, topic.name, name)
-                is_told = found.source is not SettingSource.DEFAULT or name in ALWAYS_TOLD
-                if is_told or self._has_all_settings:
+                is_reported = found.source is not SettingSource.DEFAULT or name in ALWAYS_REPORTED
+                if is_reported or self._has_all_settings:
                     yield _setting_row(
                         "topic", topic.name, name, found.value, found.source, found.source_name
                     )
@@ -484,7 +484,7 @@ class StateRun:
             epochs = partition.leader_epochs()
             epoch = epochs[-1].epoch if epochs else None
             partition.topic_id()  # an unreadable file becomes a problem
-            unknown = "unknown" if broker is None else CopyStanding.NOT_THERE
+            unknown = "unknown" if broker is None else ReplicaStanding.NOT_THERE
             standing = in_cluster(*selected, self.image).standing or unknown
             problems: list[Problem] = partition.problems
         except AccessError as exc:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
+from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, abort_answer
-from eoctl.commands.txn.readers import CoordinatorDir, MaxTimeoutMs, Now, TxnOptions, open_world
-from eoctl.declared import argument, option, safety_option
+from eoctl.commands.txn.readers import CoordinatorDir, MaxTimeoutMs, Now, TxnOptions, open_context
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
+from eoctl.parameters import argument, option, safety_option
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from eoctl import clock
     from eoctl.clients.partitions.target import WriteTarget
     from eoctl.commands.shared.changes import Done, PlanAnswer
-    from eoctl.commands.txn.readers import TxnWorld
+    from eoctl.commands.txn.readers import TxnContext
     from recovery.changes.plans.plan import Plan, PlanSource, Step
     from recovery.transactions.abort import PlannedMarkers
     from storage.dirs.discovery import Selected
@@ -94,14 +94,14 @@ def abort(
     replicas = tuple(all_replicas or ())
     if replicas and producer_id is None:
         raise UsageError("--all-replicas goes with --producer-id and one partition")
-    world = TxnOptions(
+    context = TxnOptions(
         coordinator_dirs=tuple(coordinator_dir or ()),
         metadata_dir=metadata_dir,
         now=now,
         max_timeout_ms=transaction_max_timeout_ms,
     )
     wanted = AbortOptions(
-        world=world,
+        context=context,
         producer_id=producer_id,
         transactional_ids=tuple(transactional_id or ()),
         force_overdue=force_overdue,
@@ -132,7 +132,7 @@ class AbortOptions(NamedTuple):
             transactions.
     """
 
-    world: TxnOptions = TxnOptions()
+    context: TxnOptions = TxnOptions()
     producer_id: int | None = None
     transactional_ids: tuple[str, ...] = ()
     force_overdue: bool = False
@@ -185,10 +185,10 @@ def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
     }
 
 
-def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbort:
+def plan_abort(path: str, options: AbortOptions, context: TxnContext) -> PlannedAbort:
     """Plan the end of the open transaction of a producer in one partition. Reads only.
 
-    `world` has the coordinators. The partition itself is read as it is now.
+    `context` has the coordinators. The partition itself is read as it is now.
 
     Raises:
         RefusedError: its verdict is another, a coordinator could not have written the marker, or
@@ -203,33 +203,33 @@ def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbor
     require_one_topic(partitions)
     replicas_lacking = _lacking_replicas(path, targets[0], options)
     try:
-        found = [_find(each, options.producer_id, world) for each in partitions]
+        found = [_find(each, options.producer_id, context) for each in partitions]
     except UsageError:
         require_given("", [replicas_lacking])
         raise
     verdicts = [
-        lacking_verdict(each, world.moment, force_overdue=options.force_overdue)
+        lacking_verdict(each, context.moment, force_overdue=options.force_overdue)
         for each in found
         if each is not None
     ]
     require_given("", [replicas_lacking, *verdicts[:1]])
     if all(each is None for each in found):
         nothing = f"producer {options.producer_id} has no open transaction in {path}"
-        return PlannedAbort(plan=None, notes=tuple(world.notes), nothing=nothing)
+        return PlannedAbort(plan=None, notes=tuple(context.notes), nothing=nothing)
     replicas = [
-        _plan_replica(target, partition, (one,), world, options)
+        _plan_replica(target, partition, (one,), context, options)
         for target, partition, one in zip(targets, partitions, found, strict=True)
         if one is not None
     ]
     _require_alike(paths, found, replicas)
     planned = _joined(path, replicas, options, _warnings(targets[0], replicas[0].found, options))
     command = abort_command(replicas[0].found[0])
-    notes = (*world.notes, *planned.notes, f"with the brokers running it is: {command}")
+    notes = (*context.notes, *planned.notes, f"with the brokers running it is: {command}")
     return planned._replace(notes=tuple(dict.fromkeys(notes)))
 
 
 def plan_aborts(
-    path: str, found: Sequence[OpenTransactionReport], options: AbortOptions, world: TxnWorld
+    path: str, found: Sequence[OpenTransactionReport], options: AbortOptions, context: TxnContext
 ) -> PlannedAbort:
     """Plan the abort of several transactions in one partition. Refused transactions become errors.
 
@@ -243,15 +243,15 @@ def plan_aborts(
     ended, errors = [], list[EoctlError]()
     for each in found:
         try:
-            require_verdict(each, world.moment, force_overdue=options.force_overdue)
-            require_epochs(each, world.coordinators(partition.log_dir))
+            require_verdict(each, context.moment, force_overdue=options.force_overdue)
+            require_epochs(each, context.coordinators(partition.log_dir))
         except RefusedError as exc:
             errors.append(exc)
         else:
             ended.append(each)
     if not ended:
         return PlannedAbort(plan=None, errors=tuple(errors))
-    replica = _plan_replica(target, partition, tuple(ended), world, options)
+    replica = _plan_replica(target, partition, tuple(ended), context, options)
     planned = _joined(path, [replica], options, _warnings(target, ended, options))
     return planned._replace(errors=tuple(errors))
 
@@ -279,7 +279,7 @@ def _target(path: str, options: AbortOptions) -> WriteTarget:
     return resolve_target(
         path,
         TargetOptions(
-            metadata_dir=options.world.metadata_dir,
+            metadata_dir=options.context.metadata_dir,
             single_copy=True,  # refused later, with everything else missing
             may_be_internal=True,
             keeps_directory=True,
@@ -309,9 +309,9 @@ def _lacking_replicas(path: str, target: WriteTarget, options: AbortOptions) -> 
 
 
 def _find(
-    partition: Partition, producer_id: int | None, world: TxnWorld
+    partition: Partition, producer_id: int | None, context: TxnContext
 ) -> OpenTransactionReport | None:
-    opened, state = world.open_of(partition)
+    opened, state = context.open_of(partition)
     found = next((each for each in opened if each.producer_id == producer_id), None)
     if found is None and all(each.producer_id != producer_id for each in state.entries):
         raise UsageError(
@@ -325,21 +325,21 @@ def _plan_replica(
     target: WriteTarget,
     partition: Partition,
     found: tuple[OpenTransactionReport, ...],
-    world: TxnWorld,
+    context: TxnContext,
     options: AbortOptions,
 ) -> _Replica:
-    log = world.coordinators(partition.log_dir)
+    log = context.coordinators(partition.log_dir)
     for each in found:
-        require_verdict(each, world.moment, force_overdue=options.force_overdue)
+        require_verdict(each, context.moment, force_overdue=options.force_overdue)
         require_epochs(each, log)
     # Without --apply nothing is changed here: its recovery becomes a part of this plan.
-    end = open_partition(target, options.write, world.moment, None)
+    end = open_partition(target, options.write, context.moment, None)
     planned = plan_markers(
         target.path,
         end.tail,
         end.config,
         found,
-        now_ms=world.moment.ms,
+        now_ms=context.moment.ms,
         leader_epoch=end.writer.leader_epoch,
         expiration_ms=options.write.expiration_ms,
     )
@@ -509,15 +509,15 @@ def _planned(path: str, options: AbortOptions) -> Planned:
 
     A partition that must not be written to becomes an error.
     """
-    world = open_world((path, *options.all_replicas), options.world)
-    one = None if options.producer_id is None else plan_abort(path, options, world)
-    found = _found(path, options, world) if one is None else {}
+    context = open_context((path, *options.all_replicas), options.context)
+    one = None if options.producer_id is None else plan_abort(path, options, context)
+    found = _found(path, options, context) if one is None else {}
     nothing = one.nothing if one is not None else "" if found else _why_nothing(path, options)
     made: list[PlannedAbort] = []
-    notes, errors = [*world.notes], list[EoctlError]()
+    notes, errors = [*context.notes], list[EoctlError]()
 
     def plans() -> Iterator[Plan]:
-        for planned in (one,) if one is not None else _by_partition(found, options, world):
+        for planned in (one,) if one is not None else _by_partition(found, options, context):
             notes.extend(note for note in planned.notes if note not in notes)
             errors.extend(planned.errors)
             if planned.plan is not None:
@@ -539,13 +539,13 @@ def _planned(path: str, options: AbortOptions) -> Planned:
         notes=notes,
         nothing=nothing,
         errors=errors,
-        status=lambda: errors[0].exit_status if errors else EXIT_OK if one else world.status,
+        status=lambda: errors[0].exit_status if errors else EXIT_OK if one else context.status,
         answer=answer,
     )
 
 
 def _found(
-    path: str, options: AbortOptions, world: TxnWorld
+    path: str, options: AbortOptions, context: TxnContext
 ) -> dict[str, list[OpenTransactionReport]]:
     """Return the wanted open transactions, by partition directory.
 
@@ -554,12 +554,12 @@ def _found(
     """
     wanted, found = options.transactional_ids, dict[str, list[OpenTransactionReport]]()
     owners = set[str | None]()
-    for each in world.open_transactions():
+    for each in context.open_transactions():
         if each.transactional_id in wanted if wanted else each.is_late:
             found.setdefault(each.path, []).append(each)
             owners.add(each.transactional_id)
     for name in wanted:
-        if name not in owners and all(name not in each.ids for each in world.logs):
+        if name not in owners and all(name not in each.ids for each in context.logs):
             raise UsageError(
                 f"{path}: no coordinator here knows the transactional.id {name!r}",
                 next_step=f"eoctl txn list {pasted(path)}",
@@ -574,10 +574,10 @@ def _why_nothing(path: str, options: AbortOptions) -> str:
 
 
 def _by_partition(
-    found: dict[str, list[OpenTransactionReport]], options: AbortOptions, world: TxnWorld
+    found: dict[str, list[OpenTransactionReport]], options: AbortOptions, context: TxnContext
 ) -> Iterator[PlannedAbort]:
     for directory, each in found.items():
         try:
-            yield plan_aborts(directory, each, options, world)
+            yield plan_aborts(directory, each, options, context)
         except RefusedError as exc:
             yield PlannedAbort(plan=None, errors=(exc,))

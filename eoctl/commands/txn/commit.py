@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
-from eoctl.call import Lacking, lacking_of, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.coordinators.log_dir_coordinator import (
     TRANSACTION_VERSION,
@@ -17,12 +16,13 @@ from eoctl.clients.coordinators.log_dir_coordinator import (
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.target import require_log_dir
 from eoctl.clock import format_time_ms, newest_checkpoint_ms
+from eoctl.command_line import Lacking, lacking_of, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, commit_answer
-from eoctl.commands.txn.readers import Now, TxnOptions, open_world
+from eoctl.commands.txn.readers import Now, TxnOptions, open_context
 from eoctl.commands.txn.written_copies import CopiesOptions, PartitionCopies
-from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, line
+from eoctl.parameters import advanced_option, argument, option, safety_option
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.replay.recover_state import recovery_price
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.coordinators.log_dir_coordinator import ReadLog
     from eoctl.commands.shared.changes import Done
-    from eoctl.commands.txn.readers import TxnWorld
+    from eoctl.commands.txn.readers import TxnContext
     from recovery.changes.plans.plan import Plan
     from recovery.transactions.abort import Committable, OpenData
     from recovery.transactions.open_transactions import OpenTransactionReport
@@ -119,7 +119,7 @@ def commit(
 
     wanted = CommitOptions(
         wanted=_wanted(transactional_id, producer_id, producer_epoch, from_file),
-        world=TxnOptions(metadata_dir=metadata_dir, now=now),
+        context=TxnOptions(metadata_dir=metadata_dir, now=now),
         version=transaction_version,
         force_overdue=force_overdue,
         single_copy=single_copy,
@@ -133,7 +133,7 @@ def _wanted(
     producer_epoch: int | None,
     from_file: str | None,
 ) -> tuple[Committable, ...]:
-    from eoctl.call import again
+    from eoctl.command_line import again
     from eoctl.commands.txn.committables import read_committables, require_committable
     from recovery.transactions.abort import Committable
 
@@ -157,7 +157,7 @@ def _wanted(
 
 
 COMMAND = "txn-commit"
-TOLD_COUNT = 5  # reasons of a refusal
+REPORTED_COUNT = 5  # reasons of a refusal
 ID_COLUMNS = Columns((
     *("transactional_id", "producer_id", "producer_epoch", "status", "start_timestamp_ms"),
     *("timeout_ms", "partitions", "coordinator_partition", "coordinator_epoch"),
@@ -178,7 +178,7 @@ class CommitOptions(NamedTuple):
     """The command line options. `version` of transactions, None: each producer's own version."""
 
     wanted: tuple[Committable, ...]
-    world: TxnOptions = TxnOptions()
+    context: TxnOptions = TxnOptions()
     version: int | None = None
     force_overdue: bool = False
     single_copy: bool = False
@@ -230,16 +230,16 @@ class _Planner:
         for each in paths:
             require_log_dir(each)
         self._paths, self._options = paths, options
-        self._world: TxnWorld = open_world(paths, options.world)
-        self._log_dirs: tuple[LogDir, ...] = self._world.found.log_dirs
+        self._context: TxnContext = open_context(paths, options.context)
+        self._log_dirs: tuple[LogDir, ...] = self._context.found.log_dirs
         self._notes: list[str] = []
-        if self._world.absent:  # no transaction lists them, or it is refused
+        if self._context.absent:  # no transaction lists them, or it is refused
             self._notes.append(
-                f"{len(self._world.absent)} partition(s) that were in these log dirs are not "
+                f"{len(self._context.absent)} partition(s) that were in these log dirs are not "
                 "there: eoctl check lists them"
             )
-            self._world.is_unreadable = any(
-                isinstance(each, AccessError) for each in self._world.found.problems
+            self._context.is_unreadable = any(
+                isinstance(each, AccessError) for each in self._context.found.problems
             )
         self._lacking: list[Lacking] = []
         self._directories = self._directories_by_place()
@@ -247,20 +247,20 @@ class _Planner:
 
     def _directories_by_place(self) -> dict[Place, list[str]]:
         found: dict[Place, list[str]] = {}
-        for each in self._world.found.selected:
+        for each in self._context.found.selected:
             name = each.partition.name
             if name.state is DirState.LIVE and name.topic != METADATA_TOPIC:
                 found.setdefault((name.topic, name.partition), []).append(each.partition.path)
         return found
 
     def _read_coordinators(self) -> ReadLog:
-        logs = self._world.logs
+        logs = self._context.logs
         if len(logs) != 1:
             raise UsageError(
                 f"{', '.join(self._paths)}: are log dirs of several clusters",
                 next_step="name the log dirs of one cluster",
             )
-        image = self._world.image_for(self._log_dirs[0])
+        image = self._context.image_for(self._log_dirs[0])
         read = require_sound(logs[0], self._log_dirs, image, self._notes)
         for each in self._options.wanted:
             require_home(read.topic, image, each.transactional_id)
@@ -270,7 +270,7 @@ class _Planner:
         """Read the coordinator, find the data, then plan the writes."""
         asked = [self._ask(each) for each in self._options.wanted]
         wanted = [each for each in asked if each is not None]
-        opened = [*self._world.open_transactions()] if wanted else []
+        opened = [*self._context.open_transactions()] if wanted else []
         for each in wanted:
             self._find_data(each, opened)
         pending = [each for each in wanted if each.progress is not CommitProgress.DONE]
@@ -300,11 +300,11 @@ class _Planner:
         alike: dict[Lacking, list[str]] = {}
         for each in self._lacking:
             alike.setdefault(each._replace(why=""), []).append(each.why)
-        told = [each._replace(why=_shortened(whys)) for each, whys in alike.items()]
-        more = sum(map(len, [*alike.values()][TOLD_COUNT:]))
-        for number in range(TOLD_COUNT, len(told)):  # their options count all the same
-            told[number] = told[number]._replace(why=f"and {more} more", first="")
-        require_given("", told)
+        reported = [each._replace(why=_shortened(whys)) for each, whys in alike.items()]
+        more = sum(map(len, [*alike.values()][REPORTED_COUNT:]))
+        for number in range(REPORTED_COUNT, len(reported)):  # their options count all the same
+            reported[number] = reported[number]._replace(why=f"and {more} more", first="")
+        require_given("", reported)
 
     @property
     def _here(self) -> str:
@@ -402,8 +402,8 @@ class _Planner:
                     f"{step}; or eoctl txn complete {pasted(Path(path).parent)}, which does what"
                     " its coordinator would: it is decided"
                 )
-            told = f"its data there was {what} already" if what else "its data is not there"
-            self._no(name, f"{path}: {told}", step)
+            reported = f"its data there was {what} already" if what else "its data is not there"
+            self._no(name, f"{path}: {reported}", step)
             return
         if found.producer_epoch != epoch:
             self._no(
@@ -419,10 +419,10 @@ class _Planner:
         epochs = {epoch, epoch + 1} if client_version(state) >= EPOCH_BUMP_VERSION else {epoch}
         since_ms = state.start_timestamp_ms
         what = ""
-        selected = self._world.found.selected
+        selected = self._context.found.selected
         (found,) = (each for each in selected if each.partition.path == path)
         with Progress("reading", found.log_bytes) as progress:
-            for each in self._world.ended_of(Partition.of(found), progress):
+            for each in self._context.ended_of(Partition.of(found), progress):
                 is_its = each.producer_id == state.producer_id and each.marker_epoch in epochs
                 if is_its and each.timestamp_ms >= since_ms:
                     what = str(each.outcome)
@@ -431,22 +431,22 @@ class _Planner:
     # -- steps
 
     def _planned(self, wanted: Sequence[_Wanted], pending: Sequence[_Wanted]) -> PlannedCommit:
-        options, world = self._options, self._world
+        options, context = self._options, self._context
         copies = PartitionCopies(
             self._directories,
             CopiesOptions(
                 metadata_dirs=self._metadata_dirs(),
                 single_copy=options.single_copy,
                 write=options.write,
-                moment=world.moment,
+                moment=context.moment,
             ),
         )
         self._open_all(copies, pending)
         data = self._count(pending)
         self._refuse()
-        image = world.image_for(self._log_dirs[0])
+        image = context.image_for(self._log_dirs[0])
         coordinator = open_coordinator(
-            self._read, self._log_dirs, image, copies, lambda: world.moment.ms, self._notes
+            self._read, self._log_dirs, image, copies, lambda: context.moment.ms, self._notes
         )
         highest = coordinator.settings.transaction_version
         if (options.version or 0) > highest:
@@ -523,7 +523,7 @@ class _Planner:
         for each in pending:
             name = each.committable.transactional_id
             for path, found in each.opened.items():
-                selected = self._world.found.selected
+                selected = self._context.found.selected
                 (place,) = (one for one in selected if one.partition.path == path)
                 partition = Partition.of(place)
                 data = count_open(partition, found.producer_id, found.first_offset)
@@ -545,7 +545,7 @@ class _Planner:
 
     def _metadata_dirs(self) -> dict[str, str | None]:
         """Return the metadata directory for each log dir: its own, or another log dir's."""
-        given = self._options.world.metadata_dir
+        given = self._options.context.metadata_dir
         with_own = [
             each.path
             for each in self._log_dirs
@@ -620,17 +620,17 @@ class _Planner:
     @property
     def _status(self) -> int:
         """The exit status: unreadable files may have data that the coordinator does not list."""
-        is_whole = not (self._world.is_unreadable or self._world.is_corrupt)
+        is_whole = not (self._context.is_unreadable or self._context.is_corrupt)
         return EXIT_OK if is_whole else EXIT_SKIPPED
 
     def _all_notes(self) -> tuple[str, ...]:
-        notes = [each for each in self._world.notes if each not in self._world.absent]
+        notes = [each for each in self._context.notes if each not in self._context.absent]
         return tuple(dict.fromkeys([*notes, *self._notes]))
 
 
 def _shortened(words: Sequence[str]) -> str:
-    more = len(words) - TOLD_COUNT
-    return "; ".join(words[:TOLD_COUNT]) + (f"; and {more} more" if more > 0 else "")
+    more = len(words) - REPORTED_COUNT
+    return "; ".join(words[:REPORTED_COUNT]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _done_words(state: TransactionState) -> str:

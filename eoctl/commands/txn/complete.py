@@ -19,12 +19,12 @@ from eoctl.clients.partitions.open_partition import (
 )
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
-from eoctl.commands.shared.appended import AppendAnswer
+from eoctl.commands.shared.append_result import AppendAnswer
 from eoctl.commands.txn.readers import Now, commit_call
-from eoctl.declared import argument, records_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat
+from eoctl.parameters import argument, records_option
 from recovery.cluster.clusters import image_around
 from recovery.transactions.abort import count_open
 from storage.dirs.discovery import select_partition
@@ -62,7 +62,7 @@ def complete(
     """Do what the coordinator would: write missing markers, abort what has timed out."""
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.commands.shared.appended import AppendedRows, show_appended
+    from eoctl.commands.shared.append_result import AppendedRows, show_appended
     from eoctl.output import Report
     from storage.writing.partition_store import FlushPolicy
 
@@ -246,13 +246,13 @@ class _CompletionRun:
             error=error,
         )
 
-    def _is_asked_for(self, metadata: Metadata) -> bool:
+    def _is_requested(self, metadata: Metadata) -> bool:
         names = self._options.transactional_ids
         return not names or metadata.state.transactional_id in names
 
     def _is_wanted(self, metadata: Metadata) -> bool:
         """Return whether to end a transaction, after opening all its partitions."""
-        if not self._is_asked_for(metadata):
+        if not self._is_requested(metadata):
             return False
         name = metadata.state.transactional_id
         self._before[name] = metadata
@@ -291,7 +291,7 @@ class _CompletionRun:
     def _note_ongoing(self) -> None:
         now_ms = self._now.ms
         count = sum(
-            self._is_asked_for(each) and each.status is ONGOING and not is_timed_out(each, now_ms)
+            self._is_requested(each) and each.status is ONGOING and not is_timed_out(each, now_ms)
             for each in self._coordinator
         )
         if count:

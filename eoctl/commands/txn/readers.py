@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import resolve_now
-from eoctl.declared import advanced_option, option
 from eoctl.messages import UNREAD, Said, counted, first_of, moment
 from eoctl.options import given_paths
 from eoctl.output import Columns
+from eoctl.parameters import advanced_option, option
 from eoctl.progress import Progress, log_bytes
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
@@ -78,7 +78,7 @@ ProducerId = Annotated[
 ]
 
 
-def world_of(
+def context_of(
     paths: list[str] | None,
     server_properties: str | None,
     topics: list[str] | None,
@@ -86,7 +86,7 @@ def world_of(
     metadata_dir: str | None,
     now: str | None,
     max_timeout_ms: int,
-) -> TxnWorld:
+) -> TxnContext:
     """Open partitions, and the coordinators that know their transactions.
 
     Raises:
@@ -96,7 +96,7 @@ def world_of(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl txn list PATH...")
     dirs = tuple(coordinator_dir or ())
-    return open_world(
+    return open_context(
         wanted,
         TxnOptions(
             coordinator_dirs=dirs, metadata_dir=metadata_dir, now=now, max_timeout_ms=max_timeout_ms
@@ -107,7 +107,7 @@ def world_of(
 # -- shared by the readers of `eoctl txn`: partitions, their cluster's coordinators, the clock
 
 
-TOLD_COUNT = 3  # of hanging transactions, in lines
+REPORTED_COUNT = 3  # of hanging transactions, in lines
 HOW_TO_END = (
     "offline_command is for stopped brokers and shows its plan, --apply does it;"
     " abort_command is for running ones"
@@ -148,7 +148,7 @@ class EndedTransaction(NamedTuple):
     outcome: BatchOutcome
 
 
-class TxnWorld:
+class TxnContext:
     """The given partitions, with the state of their coordinators.
 
     Attributes:
@@ -202,7 +202,7 @@ class TxnWorld:
         image = self._clusters.image_for(log_dir)
         log = CoordinatorLog(of_cluster, image, self._on_record)
         self._logs[cluster] = log
-        self._tell(log.problems)
+        self._report(log.problems)
         if log.lagging:
             names = ", ".join(f"{TRANSACTION_STATE_TOPIC}-{each}" for each in log.lagging[:5])
             self.notes.append(
@@ -273,26 +273,26 @@ class TxnWorld:
         except (AccessError, FormatError, AppendError, RefusedError) as exc:
             if len(self.found.selected) == 1:
                 raise
-            self._tell([exc], path)
+            self._report([exc], path)
             return
-        self._tell(partition.problems)
+        self._report(partition.problems)
         self.notes += partition.notes
         walked, damaged = self._walked.pop(path, {}), self._damaged.pop(path, ())
         self.is_corrupt |= bool(damaged)
-        told = [f"{path}: {each.offsets} lie in damaged bytes" for each in damaged]
-        self.notes += first_of(told, "damaged places there")
+        reported = [f"{path}: {each.offsets} lie in damaged bytes" for each in damaged]
+        self.notes += first_of(reported, "damaged places there")
         for missing in partition.not_given(None, damaged, walked=walked):
             self.is_unreadable = True
             note = f"{path}: {missing}"
             self.notes += [note] if note not in self.notes else []
 
-    def _tell(self, problems: Sequence[EoctlError], path: str = "") -> None:
+    def _report(self, problems: Sequence[EoctlError], path: str = "") -> None:
         for each in problems:
             self.is_unreadable |= isinstance(each, AccessError)
             self.is_corrupt |= not isinstance(each, AccessError)
-        told = map(str, problems)
+        reported = map(str, problems)
         self.notes += first_of(
-            [each if path in each else f"{path}: {each}" for each in told], "problems there"
+            [each if path in each else f"{path}: {each}" for each in reported], "problems there"
         )
 
     def open_of(self, partition: Partition) -> tuple[list[OpenTransactionReport], RecoveredState]:
@@ -361,9 +361,9 @@ class TxnWorld:
         return found.blocks
 
 
-def open_world(paths: Sequence[str], options: TxnOptions) -> TxnWorld:
+def open_context(paths: Sequence[str], options: TxnOptions) -> TxnContext:
     """Find the partitions behind the PATHs. Raises as `discover` and `find_metadata`."""
-    return TxnWorld(discover(paths), options)
+    return TxnContext(discover(paths), options)
 
 
 def _cluster_of(log_dir: LogDir) -> str | None:
@@ -391,7 +391,7 @@ HANGING_COLUMNS = Columns((
 
 
 def list_rows(
-    world: TxnWorld,
+    context: TxnContext,
     *,
     is_all: bool = False,
     is_wanted: Callable[[OpenTransactionReport | EndedTransaction], bool] = lambda _: True,
@@ -399,9 +399,9 @@ def list_rows(
     """Yield a row of LIST_COLUMNS for each open transaction, and for each that has ended."""
 
     def read(partition: Partition, progress: Progress) -> Iterator[tuple[Any, ...]]:
-        opened, _ = world.open_of(partition)
+        opened, _ = context.open_of(partition)
         if is_all:
-            for ended in world.ended_of(partition, progress):
+            for ended in context.ended_of(partition, progress):
                 if is_wanted(ended):
                     values = str(ended.outcome), known(ended.timestamp_ms), None, partition.path
                     yield (*_place(ended, ended.marker_epoch), ended.last_offset, *values)
@@ -413,7 +413,7 @@ def list_rows(
                 place = _place(each, each.producer_epoch)
                 yield (*place, known(each.last_offset), *state, partition.path)
 
-    return world.each_partition(read)
+    return context.each_partition(read)
 
 
 SHOWN_PER_PARTITION = 3  # open transactions of a partition, on a terminal
@@ -462,15 +462,15 @@ def open_lines(
     rank = Severity.WARNING.rank if late or unread else 0
     yield Said("Open", f"{what}, {late:,} of them late{unread}" if late else what + unread, rank)
     worst = sorted(opened, key=lambda name: -len(opened[name]))
-    for name in worst[:TOLD_COUNT]:
+    for name in worst[:REPORTED_COUNT]:
         first = min(opened[name], key=lambda row: row["first_offset"])
         since = first["last_timestamp_ms"]
         when = "" if since is None else f" since {moment(since, is_short=True)}"
         offset, number = first["first_offset"], len(opened[name])
         text = f"{name}: LSO stays at {offset}, {number:,} open{when}"
         yield Said("Blocked", text, rank)
-    if len(worst) > TOLD_COUNT:
-        yield Said("", f"and {counted(len(worst) - TOLD_COUNT, 'more partition')}")
+    if len(worst) > REPORTED_COUNT:
+        yield Said("", f"and {counted(len(worst) - REPORTED_COUNT, 'more partition')}")
     if late:
         yield Said("Next", f"eoctl txn hanging {' '.join(map(pasted, paths))}")
 
@@ -481,7 +481,7 @@ def _place(found: OpenTransactionReport | EndedTransaction, epoch: int) -> tuple
     return (*ids, epoch, found.transactional_id, found.first_offset)
 
 
-def hanging_row(world: TxnWorld, found: OpenTransactionReport) -> tuple[Any, ...]:
+def hanging_row(context: TxnContext, found: OpenTransactionReport) -> tuple[Any, ...]:
     """Return a row of HANGING_COLUMNS."""
     return (
         *_place(found, found.producer_epoch),
@@ -495,13 +495,13 @@ def hanging_row(world: TxnWorld, found: OpenTransactionReport) -> tuple[Any, ...
         found.held_offsets_count,
         found.reason,
         abort_command(found),
-        offline_command(found, world.options),
+        offline_command(found, context.options),
         known(found.last_timestamp_ms),
         found.path,
     )
 
 
-def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> Iterator[Said]:
+def hanging_lines(context: TxnContext, found: Sequence[OpenTransactionReport]) -> Iterator[Said]:
     """Yield hanging transactions, oldest first, with their age and how to end them."""
     if not found:
         yield Said("Late", "no transaction")
@@ -510,7 +510,7 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> It
     partitions = {(each.topic, each.partition) for each in found}
     what = f"{counted(len(found), 'transaction')} in {counted(len(partitions), 'partition')}"
     yield Said("Late", what, Severity.WARNING.rank)
-    for each in oldest[:TOLD_COUNT]:
+    for each in oldest[:REPORTED_COUNT]:
         since = "at an unknown time"
         if each.last_timestamp_ms >= 0:
             since = f"since {moment(each.last_timestamp_ms)}"
@@ -518,12 +518,12 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> It
         place = f"{each.topic}-{each.partition}"
         text = f"{place}: {whose}, {each.verdict} {since}, {each.held_offsets_count:,} offsets"
         yield Said("Blocked", text, Severity.WARNING.rank)
-        call = offline_command(each, world.options)
+        call = offline_command(each, context.options)
         yield Said("", call or f"not to be ended from here: {each.reason}")
-    if len(oldest) > TOLD_COUNT:
-        yield Said("", f"and {len(oldest) - TOLD_COUNT:,} more")
-        if len(world.found.log_dirs) == 1:
-            log_dir = as_argument(world.found.log_dirs[0].path)
+    if len(oldest) > REPORTED_COUNT:
+        yield Said("", f"and {len(oldest) - REPORTED_COUNT:,} more")
+        if len(context.found.log_dirs) == 1:
+            log_dir = as_argument(context.found.log_dirs[0].path)
             yield Said("Next", f"eoctl txn abort {log_dir} --all-overdue")
 
 
@@ -531,17 +531,17 @@ UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPAR
 
 
 def how_to_commit(
-    world: TxnWorld, found: Iterable[tuple[str | None, int, int, str | None]]
+    context: TxnContext, found: Iterable[tuple[str | None, int, int, str | None]]
 ) -> Iterator[str]:
     """Yield the command for a commit decided elsewhere, if any of these may be such a transaction.
 
     Args:
-        world: the partitions and coordinators.
+        context: the partitions and coordinators.
         found: transactional id, producer id, producer epoch, status by the coordinator.
     """
     for name, producer_id, producer_epoch, status in found:
         if name is not None and status in UNDECIDED:
-            log_dirs = [each.path for each in world.found.log_dirs]
+            log_dirs = [each.path for each in context.found.log_dirs]
             call = commit_call(log_dirs, name, producer_id, producer_epoch)
             yield (
                 "what a checkpoint elsewhere (of Flink, for one) has as prepared is to be"

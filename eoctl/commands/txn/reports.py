@@ -23,7 +23,7 @@ from storage.producers.pairs import NO_DATA
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from eoctl.commands.txn.readers import TxnWorld
+    from eoctl.commands.txn.readers import TxnContext
     from eoctl.progress import Progress
     from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
     from storage.dirs.partition import Partition
@@ -63,11 +63,11 @@ FORGOTTEN = "forgotten"  # a tombstone
 
 
 def find_ids(
-    world: TxnWorld, transactional_id: str | None, producer_id: int | None
+    context: TxnContext, transactional_id: str | None, producer_id: int | None
 ) -> list[tuple[CoordinatorLog, IdRecord]]:
     """Find the newest record of an id, or of the id that a producer id belongs to."""
     found = []
-    for log in world.logs:
+    for log in context.logs:
         if transactional_id is not None:
             record = log.ids.get(transactional_id)
         else:
@@ -77,9 +77,9 @@ def find_ids(
     return found
 
 
-def where_it_would_be(world: TxnWorld, transactional_id: str) -> str:
+def where_it_would_be(context: TxnContext, transactional_id: str) -> str:
     """Return which partition of the coordinators' topic an id without a record belongs to."""
-    for log in world.logs:
+    for log in context.logs:
         number = log.partition_of(transactional_id)
         if number is not None:
             name = f"__transaction_state-{number}"
@@ -88,15 +88,15 @@ def where_it_would_be(world: TxnWorld, transactional_id: str) -> str:
     return f"no record of {transactional_id!r}; which partition it belongs to is unknown"
 
 
-def who_has_it(world: TxnWorld, producer_id: int) -> str:
+def who_has_it(context: TxnContext, producer_id: int) -> str:
     """Return how certain it is that no transactional id has a producer id."""
     what = f"no record of producer id {producer_id}"
-    if world.logs and all(each.is_complete for each in world.logs):
+    if context.logs and all(each.is_complete for each in context.logs):
         return f"{what}: no transactional id has it"
     return f"{what} in what was given of {TRANSACTION_STATE_TOPIC}, which is not all of it"
 
 
-def id_row(world: TxnWorld, log: CoordinatorLog, record: IdRecord) -> Row:
+def id_row(context: TxnContext, log: CoordinatorLog, record: IdRecord) -> Row:
     """Return a row of ID_COLUMNS."""
     place = log.partitions[record.partition]
     end = (record.partition, known(place.leader_epoch), record.offset)
@@ -114,7 +114,7 @@ def id_row(world: TxnWorld, log: CoordinatorLog, record: IdRecord) -> Row:
         [
             f"{topic}-{number}"
             for topic, number in partitions
-            if (topic, number) not in given(world)
+            if (topic, number) not in given(context)
         ],
         known(state.start_timestamp_ms),
         known(state.last_update_timestamp_ms),
@@ -125,9 +125,9 @@ def id_row(world: TxnWorld, log: CoordinatorLog, record: IdRecord) -> Row:
     )
 
 
-def given(world: TxnWorld) -> set[tuple[str, int]]:
+def given(context: TxnContext) -> set[tuple[str, int]]:
     """Return the partitions that were given, by topic and number."""
-    names = (each.partition.name for each in world.found.selected)
+    names = (each.partition.name for each in context.found.selected)
     return {(each.topic, each.partition) for each in names}
 
 
@@ -135,7 +135,7 @@ def given(world: TxnWorld) -> set[tuple[str, int]]:
 
 
 def torn_rows(
-    world: TxnWorld, paths: Sequence[str], *, old_in: Collection[str] | None = None
+    context: TxnContext, paths: Sequence[str], *, old_in: Collection[str] | None = None
 ) -> list[Row]:
     """Return rows of TORN_COLUMNS.
 
@@ -143,45 +143,47 @@ def torn_rows(
     with other partitions. Every replica is checked by itself.
 
     Args:
-        world: the partitions, and their coordinators.
+        context: the partitions, and their coordinators.
         paths: the paths whose partitions are compared.
         old_in: directories to search for markers of older coordinators, None for all.
     """
-    rows = _outcome_rows(world, paths) if paths else []
-    rows += world.each_partition(lambda partition, _: _old_markers(world, partition), only=old_in)
-    return rows + _prepared_rows(world)
+    rows = _outcome_rows(context, paths) if paths else []
+    rows += context.each_partition(
+        lambda partition, _: _old_markers(context, partition), only=old_in
+    )
+    return rows + _prepared_rows(context)
 
 
-def _outcome_rows(world: TxnWorld, paths: Sequence[str]) -> list[Row]:
+def _outcome_rows(context: TxnContext, paths: Sequence[str]) -> list[Row]:
     options = AuditOptions(
-        engine=EngineOptions(EngineName.LOCAL), coordinator_dirs=world.options.coordinator_dirs
+        engine=EngineOptions(EngineName.LOCAL), coordinator_dirs=context.options.coordinator_dirs
     )
     result = run_audit(paths, options)
-    world.is_corrupt |= result.is_corrupt
-    world.is_unreadable |= result.is_unreadable
-    world.notes += [each for each in result.notes if each not in world.notes]
-    rows = [_outcome_row(world, row) for row in result.audit.rows("torn")]
+    context.is_corrupt |= result.is_corrupt
+    context.is_unreadable |= result.is_unreadable
+    context.notes += [each for each in result.notes if each not in context.notes]
+    rows = [_outcome_row(context, row) for row in result.audit.rows("torn")]
     ids = {row[0]: row[2] for row in result.audit.rows("torn")}
     for row in result.audit.rows("violations"):
         values = dict(zip(AUDIT_COLUMNS["violations"], row, strict=True))
         if values["violation"] == "data-after-marker":
-            rows.append(_late_row(world, values, ids))
+            rows.append(_late_row(context, values, ids))
     return rows
 
 
-def _name_of(world: TxnWorld, producer_id: int) -> str | None:
-    owners = (log.owner_of(producer_id) for log in world.logs)
+def _name_of(context: TxnContext, producer_id: int) -> str | None:
+    owners = (log.owner_of(producer_id) for log in context.logs)
     return next((each.transactional_id for each in owners if each is not None), None)
 
 
-def _outcome_row(world: TxnWorld, row: Sequence[Any]) -> Row:
+def _outcome_row(context: TxnContext, row: Sequence[Any]) -> Row:
     producer_id, epoch, transactional_id, why, committed, aborted, opened, offset = row
     listed: set[tuple[str, int]] = set()
-    for log in world.logs:
+    for log in context.logs:
         owner = log.owner_of(producer_id)
         if owner is not None and owner.state and owner.state.producer_id == producer_id:
             listed |= {*(owner.state.partitions or ())}
-    not_here = sorted(f"{topic}-{number}" for topic, number in listed - given(world))
+    not_here = sorted(f"{topic}-{number}" for topic, number in listed - given(context))
     place: tuple[Any, ...] = (None, None)
     if opened:
         topic, _, number = opened[0].rpartition("-")
@@ -192,51 +194,51 @@ def _outcome_row(world: TxnWorld, row: Sequence[Any]) -> Row:
     )
 
 
-def _late_row(world: TxnWorld, values: dict[str, Any], ids: dict[int, str | None]) -> Row:
+def _late_row(context: TxnContext, values: dict[str, Any], ids: dict[int, str | None]) -> Row:
     producer_id = values["producer_id"]
-    name = ids.get(producer_id) or _name_of(world, producer_id)
+    name = ids.get(producer_id) or _name_of(context, producer_id)
     detail = f"data of epoch {values['found']} behind a marker of epoch {values['expected']}"
     place = values["topic"], values["partition"], values["offset"]
     why = values["violation"]
     return (why, name, producer_id, values["found"], *place, [], [], [], [], [], detail)
 
 
-def _old_markers(world: TxnWorld, partition: Partition) -> Iterator[Row]:
+def _old_markers(context: TxnContext, partition: Partition) -> Iterator[Row]:
     """Yield PRD-5: a marker with an older coordinator epoch than its producer's previous marker."""
-    state = recover_state(partition, Clock(world.moment.ms), from_scratch=True)
+    state = recover_state(partition, Clock(context.moment.ms), from_scratch=True)
     for each in dict.fromkeys(state.violations):
         if each.check_id == "PRD-5":
             place = partition.topic, partition.partition, each.offset
             detail = f"coordinator epoch {each.found} behind one of {each.expected}"
-            name = _name_of(world, each.producer_id)
+            name = _name_of(context, each.producer_id)
             yield (
                 *("older-coordinator-epoch", name, each.producer_id, None, *place),
                 *([], [], [], [], [], detail),
             )
 
 
-def _prepared_rows(world: TxnWorld) -> list[Row]:
-    searches = {id(log): PreparedSearch(log) for log in world.logs}
+def _prepared_rows(context: TxnContext) -> list[Row]:
+    searches = {id(log): PreparedSearch(log) for log in context.logs}
 
     def read(partition: Partition, _: Progress) -> Iterator[Row]:
-        log = world.coordinators(partition.log_dir)
+        log = context.coordinators(partition.log_dir)
         name = partition.topic, partition.partition
         search = None if log is None else searches[id(log)]
         if search is not None and name in search.listed:
-            opened, _state = world.open_of(partition)
+            opened, _state = context.open_of(partition)
             search.add_partition(*name, {each.producer_id for each in opened})
-            for block in world.read_ended(partition) if search.is_needed else ():
+            for block in context.read_ended(partition) if search.is_needed else ():
                 search.add_ended(*name, block)
         yield from ()
 
     if any(each.is_needed for each in searches.values()):
-        for _row in world.each_partition(read):
+        for _row in context.each_partition(read):
             pass
     rows = []
     for search in searches.values():
         for each in search.found():
             place = TRANSACTION_STATE_TOPIC, each.coordinator_partition, None
-            waited_ms = world.moment.ms - each.last_update_timestamp_ms
+            waited_ms = context.moment.ms - each.last_update_timestamp_ms
             places = (
                 *(list(each.committed_in), list(each.aborted_in), list(each.open_in)),
                 *(list(each.without_marker), list(each.not_here)),
@@ -250,16 +252,16 @@ def _prepared_rows(world: TxnWorld) -> list[Row]:
 # --- stats ----------------------------------------------------------------------------------------
 
 
-def stats_rows(world: TxnWorld) -> Iterator[Row]:
+def stats_rows(context: TxnContext) -> Iterator[Row]:
     """Yield a row of STATS_COLUMNS for each partition."""
 
     def read(partition: Partition, progress: Progress) -> Iterator[Row]:
         import numpy as np
 
-        opened, state = world.open_of(partition)
+        opened, state = context.open_of(partition)
         committed = aborted = empty = longest = 0
         producer_ids = {each.producer_id for each in opened}
-        for block in world.read_ended(partition, progress):
+        for block in context.read_ended(partition, progress):
             has_data = block.first_offset != NO_DATA
             empty += int((~has_data).sum())
             aborted += int((has_data & block.is_abort).sum())
@@ -283,12 +285,12 @@ def stats_rows(world: TxnWorld) -> Iterator[Row]:
             *(stable, end_offset, partition.path),
         )
 
-    return world.each_partition(read)
+    return context.each_partition(read)
 
 
-def coordinator_rows(world: TxnWorld) -> Iterator[Row]:
+def coordinator_rows(context: TxnContext) -> Iterator[Row]:
     """Yield a row of COORDINATOR_COLUMNS for each status of the ids."""
-    for log in world.logs:
+    for log in context.logs:
         updates: dict[str, list[int]] = {}
         for record in log.ids.values():
             state = record.state
@@ -309,8 +311,8 @@ def stats_lines(rows: Sequence[Row], ids: Sequence[Row], *, is_whole: bool) -> I
     unread = "" if is_whole else UNREAD
     names = ("committed_count", "aborted_count", "open_count")
     sums = {each: sum(row[STATS_COLUMNS.index(each)] for row in rows) for each in names}
-    told = ", ".join(f"{count:,} {name.partition('_')[0]}" for name, count in sums.items())
-    yield Said("Counts", f"{told}, in {counted(len(rows), 'partition')}{unread}")
+    reported = ", ".join(f"{count:,} {name.partition('_')[0]}" for name, count in sums.items())
+    yield Said("Counts", f"{reported}, in {counted(len(rows), 'partition')}{unread}")
     states = ", ".join(f"{row[1]:,} {row[0]}" for row in ids)
     yield Said("Ids", states or "no coordinator's log is here")
 
@@ -322,6 +324,6 @@ def torn_lines(rows: Sequence[Row], *, is_whole: bool) -> Iterator[Said]:
         yield Said("Torn", f"no transaction{unread}", 0 if is_whole else Severity.WARNING.rank)
         return
     whys = Counter(row[TORN_COLUMNS.index("why")] for row in rows)
-    told = ", ".join(f"{count:,} {why}" for why, count in whys.most_common())
+    reported = ", ".join(f"{count:,} {why}" for why, count in whys.most_common())
     count = counted(len(rows), "transaction")
-    yield Said("Torn", f"{count}: {told}{unread}", Severity.ERROR.rank)
+    yield Said("Torn", f"{count}: {reported}{unread}", Severity.ERROR.rank)

@@ -28,17 +28,17 @@ from eoctl.clients.partitions.open_partition import (
 from eoctl.clients.partitions.target import TargetOptions, resolve_target, target_paths
 from eoctl.clients.producing.producer import PartitionProducer
 from eoctl.clients.producing.topic_producer import StickyPartitions, partition_for_key
-from eoctl.clients.programs.program import Filter
-from eoctl.clients.text.inputs import BytesAs, InputFormat
+from eoctl.clients.record_formats.inputs import BytesAs, InputFormat
+from eoctl.clients.user_programs.program import Filter
 from eoctl.clock import resolve_now
-from eoctl.commands.shared.appended import AppendAnswer, places_text
-from eoctl.commands.shared.consume_exec import hand_overs
-from eoctl.commands.shared.consume_notes import tell_limits
+from eoctl.commands.shared.append_result import AppendAnswer, places_text
+from eoctl.commands.shared.consume_notes import report_limits
+from eoctl.commands.shared.consume_program import hand_overs
 from eoctl.commands.txn.readers import Now
-from eoctl.declared import advanced_option, argument, option, records_option
 from eoctl.messages import counted
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat
+from eoctl.parameters import advanced_option, argument, option, records_option
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eoctl.clients.partitions.target import WriteTarget
-    from eoctl.clients.text.inputs import InputRecord
-    from eoctl.commands.shared.consume_exec import HandOver
+    from eoctl.clients.record_formats.inputs import InputRecord
+    from eoctl.commands.shared.consume_program import HandOver
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plans.plan import Plan
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.writing.partition_store import FileChange
 
 
@@ -134,7 +134,7 @@ def run(
     from eoctl.clients.log.consumer import parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.commands.shared.appended import AppendedRows, show_appended
+    from eoctl.commands.shared.append_result import AppendedRows, show_appended
     from eoctl.output import Report
     from storage.writing.partition_store import FlushPolicy
 
@@ -368,9 +368,9 @@ class _SourceConsumer(Consumer):
 class _SourcePartition:
     """A source partition, and the group's progress in it."""
 
-    def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, options: TransformOptions, report: Callable[[str], None]) -> None:
         consume = ConsumeOptions(start=options.start, isolation=options.isolation)
-        self.consumer = _SourceConsumer(path, consume, tell)
+        self.consumer = _SourceConsumer(path, consume, report)
         partition = self.consumer.partition
         self.path = path
         self.place = TopicPartition(partition.topic, partition.partition)
@@ -498,7 +498,7 @@ class _TransformRun:
         if not is_applied:
             self.notes.append("the filter was not run: what it would add is not among the files")
         for each in self.sources:
-            self.notes += each.consumer.told(each.not_given())
+            self.notes += each.consumer.reported(each.not_given())
         found = {each.consumer.status(each.not_given()) for each in self.sources}
         status = EXIT_SKIPPED if EXIT_SKIPPED in found else max(found)
         notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
@@ -523,7 +523,7 @@ class _TransformRun:
 
     def _pass(self, source: _SourcePartition, interrupts: Interrupts) -> None:
         is_applied, limit = self.options.write.change.apply, self.options.max_transactions
-        tell_limits(source.consumer)
+        report_limits(source.consumer)
         for batch in hand_overs(source.consumer.records(), self.options.txn_records):
             if batch is None:
                 continue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.call import Lacking, LackingError
 from eoctl.clients.partitions.open_partition import open_partition
 from eoctl.clients.partitions.target import TargetOptions, resolve_target
+from eoctl.command_line import Lacking, LackingError
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.transactions.abort import PlannedAppends, with_recovery

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.lab.bench.client import Cluster
 from eoctl.lab.bench.work_dir import POLL_S, started
-from eoctl.lab.world.settings import CONTROLLER_ID
+from eoctl.lab.environment.settings import CONTROLLER_ID
 from eoctl.libraries import REQUIREMENTS, install_call
-from recovery.begin.records import NodeIdentity, encode_identity
-from recovery.checks.grounds.broker_version import CHECKED
+from recovery.checks.context.broker_version import CHECKED
+from recovery.new_log_dir.records import NodeIdentity, encode_identity
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import META_PROPERTIES_NAME
 from storage.formats.partition_metadata import new_topic_id, parse_uuid
@@ -486,8 +486,8 @@ class RealBrokers(Cluster):
     def _tail(self, node: int) -> str:
         path = self._place.path / f"node-{node}.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        told = [each for each in lines if " ERROR " in each or "Exception" in each]
-        return next(iter(told[-1:] or [each for each in lines if each][-1:]), "nothing")
+        reported = [each for each in lines if " ERROR " in each or "Exception" in each]
+        return next(iter(reported[-1:] or [each for each in lines if each][-1:]), "nothing")
 
 
 def _deaf_to_interrupts() -> ExitStack:

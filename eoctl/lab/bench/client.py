@@ -151,8 +151,8 @@ class Cluster(ABC):
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, each): latest for each in range(partitions)}
         try:
-            told = self._admin.list_offsets(asked, request_timeout=ASK_S)
-            return [each.result(WAIT_S).offset for each in told.values()]
+            reported = self._admin.list_offsets(asked, request_timeout=ASK_S)
+            return [each.result(WAIT_S).offset for each in reported.values()]
         except (KafkaException, TimeoutError):
             return None
 

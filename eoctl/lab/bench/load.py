@@ -483,7 +483,7 @@ def latencies_ns(sent: Sent, warmup_ratio: float) -> NDArray[np.int64]:
 
 PROGRAM = "org.apache.kafka.tools.ProducerPerformance"
 LONGEST_S = 3600.0
-_TOLD = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
+_REPORTED = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 _FAILED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)")
 
 
@@ -512,11 +512,11 @@ def send_by_java(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
         check=False, timeout=LONGEST_S,
     )  # fmt: skip
-    told = _TOLD.findall(done.stdout)
-    if done.returncode != 0 or not told:
+    reported = _REPORTED.findall(done.stdout)
+    if done.returncode != 0 or not reported:
         last = [*filter(None, (done.stderr + done.stdout).splitlines())][-1:]
         raise RefusedError(f"{PROGRAM} ended with status {done.returncode}: {''.join(last)}")
-    count, rate = int(told[-1][0]), float(told[-1][1])
+    count, rate = int(reported[-1][0]), float(reported[-1][1])
     errors: dict[str, int] = {}
     for name in _FAILED.findall(done.stdout + done.stderr):
         errors[name] = errors.get(name, 0) + 1

@@ -16,7 +16,7 @@ from eoctl.lab.bench.scenarios import (
     with_bare,
     with_java,
 )
-from eoctl.messages import counted, tell_first
+from eoctl.messages import counted, report_first
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.report_files import require_target
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from eoctl.lab.bench.brokers import Kafka, MachineRow
     from eoctl.lab.bench.client import Cluster
-    from eoctl.lab.bench.course import CellRun
+    from eoctl.lab.bench.runner import CellRun
     from eoctl.lab.bench.scenarios import Cell
     from eoctl.output import OutputFormat
 
@@ -175,8 +175,8 @@ def check(request: BenchRequest) -> CheckedCall:
         raise UsageError("--all and --scenario: one of them")
     numbers = [*SCENARIOS] if request.is_all else list(dict.fromkeys(request.scenarios))
     if not numbers:
-        told = "; ".join(f"{number} {what}" for number, (what, _) in SCENARIOS.items())
-        raise UsageError("no --scenario given", next_step=f"--scenario N, or --all: {told}")
+        reported = "; ".join(f"{number} {what}" for number, (what, _) in SCENARIOS.items())
+        raise UsageError("no --scenario given", next_step=f"--scenario N, or --all: {reported}")
     cells = chosen_cells(numbers, request.cells)
     notes: list[str] = []
     on_kill, on_start = _commands(request)
@@ -283,7 +283,7 @@ def run_bench(request: BenchRequest, output: OutputFormat) -> int:
     """Run a benchmark, and return the exit status.
 
     Raises:
-        UsageError, RefusedError, AccessError: as `check`, `work_dir`, `BenchCourse`.
+        UsageError, RefusedError, AccessError: as `check`, `work_dir`, `BenchScenario`.
         KeyboardInterrupt: the brokers are stopped, and the recorded runs are shown.
     """
     checked = check(request)
@@ -351,8 +351,8 @@ def _run_cells(
     output: OutputFormat,
 ) -> list[CellRun]:
     """Run all cells. After an early end, show the finished runs."""
-    from eoctl.lab.bench.course import BenchCourse, CourseOptions
     from eoctl.lab.bench.load import LoadOptions
+    from eoctl.lab.bench.runner import BenchScenario, ScenarioOptions
 
     load = LoadOptions(
         records=request.records,
@@ -361,7 +361,7 @@ def _run_cells(
         value_bytes=VALUE_BYTES,
         seed=request.seed,
     )
-    options = CourseOptions(
+    options = ScenarioOptions(
         repetitions=request.repetitions,
         has_warmup=request.has_warmup,
         warmup_ratio=WARMUP_RATIO,
@@ -377,11 +377,11 @@ def _run_cells(
             recorder.keep(run)
 
     try:
-        course = BenchCourse(cluster, checked.cells, options, message)
-        for each in course.warm():
+        scenario = BenchScenario(cluster, checked.cells, options, message)
+        for each in scenario.warm():
             keep(each)
-        with Progress("measuring", course.runs_count, unit="runs") as progress:
-            for each in course.runs():
+        with Progress("measuring", scenario.runs_count, unit="runs") as progress:
+            for each in scenario.runs():
                 keep(each)
                 progress.advance(1)
     except BaseException:
@@ -443,20 +443,20 @@ def _show(
         *([Report("stretch", tables.StretchRow._fields, stretches)] if stretches else []),
         Report("relation", tables.RELATION_COLUMNS, relations, notes=notes),
     ]
-    tell_first(tables.answer(runs), output)
+    report_first(tables.answer(runs), output)
     for each in reports:
         emit(each, output)
 
 
 def warming_notes(runs: list[CellRun]) -> Iterator[str]:
     """Yield how far the brokers were warmed before the counted runs."""
-    from eoctl.lab.bench.course import is_steady
+    from eoctl.lab.bench.runner import is_steady
 
     rates = [each.records_per_s for each in runs if each.is_warming]
     if not rates:
         return
-    told = f"{rates[0]:,.0f} to {rates[-1]:,.0f} records/s"
-    yield f"brokers were warmed by {counted(len(rates), 'run')}: from {told}" + (
+    reported = f"{rates[0]:,.0f} to {rates[-1]:,.0f} records/s"
+    yield f"brokers were warmed by {counted(len(rates), 'run')}: from {reported}" + (
         "" if is_steady(rates) else ", and still became quicker: later runs are quicker for that"
     )
 
@@ -484,8 +484,9 @@ def _notes(
             " where each broker has its own, and no figure is one of a cluster"
         )
     yield from warming_notes(runs)
-    for scenario, ratio, told in bare_ratio(by_cell(runs)):
-        yield f"scenario {scenario}: our load sends {ratio:.2f} of what the bare loop does, {told}"
+    for scenario, ratio, reported in bare_ratio(by_cell(runs)):
+        sent = f"our load sends {ratio:.2f} of what the bare loop does"
+        yield f"scenario {scenario}: {sent}, {reported}"
     for each in runs:
         if each.moved_count and not each.cell.faults:
             moved, acks = counted(each.moved_count, "partition"), each.cell.acks

@@ -238,8 +238,8 @@ def chosen_cells(scenarios: Iterable[int], patterns: Sequence[str]) -> list[Cell
     found: list[Cell] = []
     for number in scenarios:
         if number not in SCENARIOS:
-            told = "; ".join(f"{each} {what}" for each, (what, _) in SCENARIOS.items())
-            raise UsageError(f"--scenario {number}: there is none", next_step=told)
+            reported = "; ".join(f"{each} {what}" for each, (what, _) in SCENARIOS.items())
+            raise UsageError(f"--scenario {number}: there is none", next_step=reported)
         found += SCENARIOS[number][1]
     if not patterns:
         return found

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eoctl.lab.bench.course import end_to_end_ns
 from eoctl.lab.bench.load import latencies_ns, summarise
+from eoctl.lab.bench.runner import end_to_end_ns
 from eoctl.lab.bench.scenarios import ACKS_ALL, ACKS_NAMES, BARE, SCENARIOS
 from eoctl.output import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.lab.bench.course import CellRun
+    from eoctl.lab.bench.runner import CellRun
     from eoctl.lab.bench.scenarios import Article, Cell
 
     Runs = dict[tuple[int, str], list[CellRun]]
@@ -148,7 +148,7 @@ class Spread(NamedTuple):
         """Return whether both ranges overlap."""
         return max(self.low, other.low) <= min(self.high, other.high)
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return the figures as text."""
         return f"{self.middle:,.0f} ({self.low:,.0f}..{self.high:,.0f})"
 
@@ -337,7 +337,7 @@ def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
         for one, other in pairwise(row)
     }
     holds = next(each for each in (NO, OPEN, YES) if each in answers)
-    figures = " > ".join(each.told() for each in row)
+    figures = " > ".join(each.reported() for each in row)
     return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
 
 
@@ -349,7 +349,7 @@ def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
         holds = OPEN
     else:
         holds = YES
-    figures = " = ".join(each.told() for each in row)
+    figures = " = ".join(each.reported() for each in row)
     return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
 
 
@@ -415,9 +415,9 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
         )
         if bare and plain and (rate := _spread(bare).middle):
             ours, theirs = _spread(plain), _spread(bare)
-            told = f"{ours.told()} to {theirs.told()}"
-            told += ": not decided, as their runs overlap" if ours.meets(theirs) else ""
-            found.append((scenario, ours.middle / rate, told))
+            reported = f"{ours.reported()} to {theirs.reported()}"
+            reported += ": not decided, as their runs overlap" if ours.meets(theirs) else ""
+            found.append((scenario, ours.middle / rate, reported))
     return found
 
 

@@ -147,10 +147,14 @@ class WorkDir:
             time.sleep(POLL_S)
         has_nodes = any(self.path.glob("node-*"))
         if left or has_nodes:
-            told = ", ".join(f"node {name} ({each.pid})" for name, each in running.items())
+            reported = ", ".join(f"node {name} ({each.pid})" for name, each in running.items())
             self.found.append(
                 f"{self.path}: a call before (process {value.get('pid')}) did not come to its end;"
-                + (f" it left running, and now ended: {told}" if told else " nothing of it runs")
+                + (
+                    f" it left running, and now ended: {reported}"
+                    if reported
+                    else " nothing of it runs"
+                )
             )
         self.clear()
 

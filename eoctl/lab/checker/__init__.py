@@ -3,5 +3,5 @@
 It relies only on the answers that clients got, and on files. It ignores what nodes say of
 themselves.
 
-From the entry down: judge, directories, transactions, calls, values, histories, rules.
+From the entry down: findings, directories, transactions, operations, values, histories, rules.
 """

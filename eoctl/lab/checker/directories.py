@@ -189,8 +189,8 @@ def damage_of(found: FoundLines, partition: str, replicas: Sequence[ReplicaConte
     for each in replicas:
         result = check_one(CheckJob(_selected(each.log.path), None, CheckOptions(now_ms=0)))
         errors = [one for one in result.findings if one.severity is Severity.ERROR]
-        told = [(one.base_offset, f"{one.check_id}: {one.message}") for one in errors]
-        told += [(None, one) for one in (*result.problems, *each.unread)]
-        for offset, words in told:
+        reported = [(one.base_offset, f"{one.check_id}: {one.message}") for one in errors]
+        reported += [(None, one) for one in (*result.problems, *each.unread)]
+        for offset, words in reported:
             at = NO_OFFSET if offset is None else offset
             found.add("damaged-replica", partition, at, (), details=(each.log.path, words))

@@ -123,7 +123,7 @@ class Watermarks:
         self.lower, self.lower_line = -1, 0
         self.in_epoch: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def tell(self, process: str, offset: int, line: int) -> None:
+    def report(self, process: str, offset: int, line: int) -> None:
         """Take the high watermark that a process saw."""
         if offset >= self.highest:
             if offset > self.highest:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eoctl.lab.checker.calls import READ_COMMITTED
 from eoctl.lab.checker.histories import NO_OFFSET, NO_TRANSACTION, BadLineError, ints
+from eoctl.lab.checker.operations import READ_COMMITTED
 from eoctl.lab.checker.rules import MAX_OF_A_KIND
 from eoctl.lab.checker.values import (
     ABORTED,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eoctl.lab.checker.calls import GivenRecords
     from eoctl.lab.checker.histories import Operation
+    from eoctl.lab.checker.operations import GivenRecords
     from eoctl.lab.checker.rules import FoundLines
     from eoctl.lab.checker.values import PartitionValues
 
@@ -129,17 +129,17 @@ class TransactionRules:
         self._torn(judged, names)
         writes = unique_edges(_behind(each) for each in judged)
         reads = unique_edges(self._reads(judged, fates))
-        told: set[int] = set()
+        reported: set[int] = set()
         for kind, edges in (
             ("G1c", reads),
             ("G0", writes),
             ("G1c-mixed", unique_edges((reads, writes))),
         ):
             for nodes in components(edges):
-                new = [each for each in nodes if each not in told]
+                new = [each for each in nodes if each not in reported]
                 if kind == "G1c-mixed" and not new:
                     continue  # in circles of one kind already
-                told |= {*nodes}
+                reported |= {*nodes}
                 circle = shortest_circle(edges, nodes, new[0] if new else nodes[0])
                 known = [int(edges.source[row]) for row in circle]
                 lines = {
@@ -148,8 +148,8 @@ class TransactionRules:
                     for each in (edges.source_line, edges.target_line)
                 }
                 lines |= {self._ended[each] for each in known}
-                told_names = (*(names[each] for each in known),)
-                self._found.add(kind, "", NO_OFFSET, lines, details=told_names)
+                reported_names = (*(names[each] for each in known),)
+                self._found.add(kind, "", NO_OFFSET, lines, details=reported_names)
 
     def _torn(self, judged: list[PartitionValues], names: list[str]) -> None:
         seen: dict[int, _Part] = {}

@@ -204,9 +204,9 @@ class PartitionValues:
 
     def judge(self, found: FoundLines, replicas: Sequence[ReplicaValues] | None) -> None:
         """Report findings. `replicas` has the data of all replicas, None if they are not read."""
-        told = self._told()
-        self._inconsistent(found, *told)
-        self._duplicates(found, *told)
+        reported = self._reported()
+        self._inconsistent(found, *reported)
+        self._duplicates(found, *reported)
         self._failed(found, replicas or ())
         self._gone(found, replicas)
         self._skipped(found)
@@ -214,11 +214,11 @@ class PartitionValues:
         self._watermark(found)
         self._uncommitted(found)
         if replicas is not None:
-            self._in_replicas(found, replicas, *told)
+            self._in_replicas(found, replicas, *reported)
 
     # -- answers
 
-    def _told(self) -> tuple[Ints, Ints, Ints]:
+    def _reported(self) -> tuple[Ints, Ints, Ints]:
         """Return offsets, hashes and lines of all values acknowledged or read."""
         has_offset = self.sent.offset >= 0
         return (
@@ -345,10 +345,10 @@ class PartitionValues:
         where = "" if replicas is None else "replicas"
         for kind, places in (("lost-write", lost), ("unseen", np.flatnonzero(unseen & counts))):
             for place in places[:MAX_OF_A_KIND].tolist():
-                self._tell(found, kind, place, where if kind == "lost-write" else "")
+                self._report(found, kind, place, where if kind == "lost-write" else "")
             found.add_more(kind, max(len(places) - MAX_OF_A_KIND, 0))
 
-    def _tell(self, found: FoundLines, kind: str, place: int, where: str) -> None:
+    def _report(self, found: FoundLines, kind: str, place: int, where: str) -> None:
         sent = self.sent
         lines = {int(sent.invoked[place]), int(sent.line[place]), self._ended(place)}
         if self.shown:
@@ -441,16 +441,16 @@ class PartitionValues:
 
     def _watermark(self, found: FoundLines) -> None:
         """Find hw-back: a high watermark still below its former value after the heal."""
-        told = self._columns.watermarks
-        if not self._situation.is_healed or not told.lower_line:
+        reported = self._columns.watermarks
+        if not self._situation.is_healed or not reported.lower_line:
             return
-        if told.lower_line > self._situation.healed_line:
+        if reported.lower_line > self._situation.healed_line:
             found.add(
                 "hw-back",
                 self.name,
-                told.lower,
-                (told.line, told.lower_line),
-                details=(told.highest, told.lower, ""),
+                reported.lower,
+                (reported.line, reported.lower_line),
+                details=(reported.highest, reported.lower, ""),
             )
 
     def _uncommitted(self, found: FoundLines) -> None:
@@ -501,12 +501,12 @@ class PartitionValues:
                     details=("replicas",),
                 )
             found.add_more("precommitted-read", max(len(lost) - MAX_OF_A_KIND, 0))
-        told = FirstOf(offset, -line)  # the last line about each offset
+        reported = FirstOf(offset, -line)  # the last line about each offset
         known_twice: set[int] = {int(value[each]) for _, each in differing(value, offset, line)}
         for each in replicas:
             self._twice_in_log(found, each, known_twice)
             if self._situation.is_healed:
-                at = told.places(each.offset)
+                at = reported.places(each.offset)
                 here = np.flatnonzero(at >= 0)
                 other = here[value[at[here]] != each.hash[here]]
                 for place in other:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.lab.clients.producer import NOT_APPENDED, REQUEST_TIMEOUT_US
-from eoctl.lab.world.leader import ACKS_ALL
-from eoctl.lab.world.network import MS_US, OFFSET_OUT_OF_RANGE, REQUEST_TIMED_OUT, SECOND_US
-from eoctl.lab.world.settings import READ_COMMITTED, READ_UNCOMMITTED, START_MS
+from eoctl.lab.environment.leader import ACKS_ALL
+from eoctl.lab.environment.network import MS_US, OFFSET_OUT_OF_RANGE, REQUEST_TIMED_OUT, SECOND_US
+from eoctl.lab.environment.settings import READ_COMMITTED, READ_UNCOMMITTED, START_MS
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
@@ -20,9 +20,8 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.lab.nodes.broker import Broker
-    from eoctl.lab.world.metadata import MetadataView
-    from eoctl.lab.world.network import (
+    from eoctl.lab.environment.metadata import MetadataView
+    from eoctl.lab.environment.network import (
         ConsumerAnswer,
         EventTrace,
         HistoryWriter,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         ProduceAnswer,
         Scheduler,
     )
+    from eoctl.lab.nodes.broker import Broker
     from storage.file_names import TopicPartition
     from storage.formats.record_batch import BatchHeader
 
@@ -41,7 +41,7 @@ POLL_US = 200 * MS_US
 TIMEOUT_US = SECOND_US
 
 
-class PlayedConsumer:
+class SimulatedConsumer:
     """Consumer that reads until its end. A final consumer reads everything again from the start.
 
     Attributes:
@@ -70,7 +70,7 @@ class PlayedConsumer:
         self._network = network
         self._history = history
         self._isolation = isolation
-        self._tells_rest = is_final and isolation == READ_COMMITTED
+        self._reports_rest = is_final and isolation == READ_COMMITTED
         # Further fields of its history lines.
         self._fields: dict[str, object] = {"final": True} if is_final else {}
         if isolation == READ_COMMITTED:
@@ -178,7 +178,7 @@ class PlayedConsumer:
         self._asked += 1
         if running:
             broker = running[self._asked % len(running)]
-            self._network.send(self, broker, broker.tell_metadata, self, self.learn)
+            self._network.send(self, broker, broker.report_metadata, self, self.learn)
 
     def learn(self, view: MetadataView) -> None:
         """Take the metadata from a broker."""
@@ -187,7 +187,7 @@ class PlayedConsumer:
 
     def end(self) -> None:
         """Stop. A final read_committed consumer also records where it still waits."""
-        if self._tells_rest:
+        if self._reports_rest:
             for key, end_offset in sorted(self.ends.items()):
                 if self.positions[key] < end_offset:
                     self._number += 1
@@ -251,7 +251,7 @@ class GroupCoordinator:
         self._offsets[key] = offset
         self._network.send(self, client, answered)
 
-    def tell(self, client: Process, answered: Callable[[Offsets], None]) -> None:
+    def report(self, client: Process, answered: Callable[[Offsets], None]) -> None:
         """Return the stored offsets (OffsetFetch)."""
         self._network.send(self, client, answered, dict(self._offsets))
 
@@ -263,7 +263,7 @@ class _HandledRecords(NamedTuple):
     begun_us: int
 
 
-class CommittingConsumer(PlayedConsumer):
+class CommittingConsumer(SimulatedConsumer):
     """A consumer that can be killed, and continues at its committed offsets.
 
     Attributes:
@@ -313,7 +313,7 @@ class CommittingConsumer(PlayedConsumer):
         self.is_running = self._is_starting = True
         self.is_closing = False
         self.ends.clear()
-        self._network.send(self, self._coordinator, self._coordinator.tell, self, self._go_on)
+        self._network.send(self, self._coordinator, self._coordinator.report, self, self._go_on)
 
     def _go_on(self, committed: Offsets) -> None:
         if not self._is_starting:
@@ -324,7 +324,7 @@ class CommittingConsumer(PlayedConsumer):
             return
         for key, offset in committed.items():
             self.positions[key] = self._moved[key] = offset
-            self._trace.tell(
+            self._trace.report(
                 "consumer", f"the consumer goes on at offset {offset} of {_named(key)}", key=key
             )
         self.start()
@@ -473,7 +473,7 @@ class Probe:
         """Find the leader, read, write."""
         for _, each in sorted(self._brokers.items()):
             if each.is_running:
-                self._network.send(self, each, each.tell_metadata, self, self.learn)
+                self._network.send(self, each, each.report_metadata, self, self.learn)
         self._until(lambda: False, METADATA_US)
         leader = -1 if self._view is None else self._view.partitions[self._key].leader
         broker = self._brokers.get(leader)
@@ -490,13 +490,13 @@ class Probe:
         return self._scheduler.run(holds, self._scheduler.now_us + limit_us)
 
     def _read(self, broker: Broker) -> None:
-        told: list[ConsumerAnswer] = []
-        self._network.send(self, broker, broker.consume, self, self._key, 0, told.append)
-        self._until(lambda: bool(told), REQUEST_TIMEOUT_US)
-        if not told or told[0].error:
+        reported: list[ConsumerAnswer] = []
+        self._network.send(self, broker, broker.consume, self, self._key, 0, reported.append)
+        self._until(lambda: bool(reported), REQUEST_TIMEOUT_US)
+        if not reported or reported[0].error:
             return
         self.is_read = True
-        records, high_watermark = given_records(told[0], 0), told[0].high_watermark
+        records, high_watermark = given_records(reported[0], 0), reported[0].high_watermark
         self.records_count = len(records)
         name, now_us = f"{self._key.topic}-{self._key.partition}", self._scheduler.now_us
         self._history.note("invoke", self.name, 0, now_us, "poll")
@@ -506,18 +506,18 @@ class Probe:
         )  # fmt: skip
 
     def _write(self, broker: Broker) -> None:
-        told: list[ProduceAnswer] = []
+        reported: list[ProduceAnswer] = []
         builder = BatchBuilder()
         builder.add(None, self._value.encode(), START_MS + self._scheduler.now_us // MS_US)
         self._note("invoke")
         self._network.send(
             self, broker, broker.produce, self, self._key, builder.build(), ACKS_ALL,
-            REQUEST_TIMEOUT_US, told.append,
+            REQUEST_TIMEOUT_US, reported.append,
         )  # fmt: skip
-        self._until(lambda: bool(told), REQUEST_TIMEOUT_US + SECOND_US)
-        self.write_error = told[0].error if told else REQUEST_TIMED_OUT
+        self._until(lambda: bool(reported), REQUEST_TIMEOUT_US + SECOND_US)
+        self.write_error = reported[0].error if reported else REQUEST_TIMED_OUT
         if not self.write_error:
-            answer = told[0]
+            answer = reported[0]
             self._note(
                 "ok", offset=answer.base_offset, leader=answer.leader,
                 leader_epoch=answer.leader_epoch,

@@ -12,8 +12,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.lab.checker.histories import BUFFER_FULL
-from eoctl.lab.world.leader import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
-from eoctl.lab.world.network import (
+from eoctl.lab.environment.leader import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
+from eoctl.lab.environment.network import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     MS_US,
@@ -22,17 +22,23 @@ from eoctl.lab.world.network import (
     REQUEST_TIMED_OUT,
     SECOND_US,
 )
-from eoctl.lab.world.settings import START_MS
+from eoctl.lab.environment.settings import START_MS
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from eoctl.lab.environment.metadata import MetadataView
+    from eoctl.lab.environment.network import (
+        HistoryWriter,
+        Network,
+        ProduceAnswer,
+        Scheduler,
+        Timer,
+    )
+    from eoctl.lab.environment.settings import RunSettings
     from eoctl.lab.nodes.broker import Broker
-    from eoctl.lab.nodes.coordinator import PlayedCoordinator
-    from eoctl.lab.world.metadata import MetadataView
-    from eoctl.lab.world.network import HistoryWriter, Network, ProduceAnswer, Scheduler, Timer
-    from eoctl.lab.world.settings import RunSettings
+    from eoctl.lab.nodes.coordinator import SimulatedCoordinator
     from storage.file_names import TopicPartition
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
@@ -437,7 +443,7 @@ class Producer:
         self._asked += 1
         if running:
             broker = running[self._asked % len(running)]
-            self._network.send(self, broker, broker.tell_metadata, self, self.learn)
+            self._network.send(self, broker, broker.report_metadata, self, self.learn)
         self._scheduler.after(METADATA_TIMEOUT_US, self._ask_again, self._asked)
 
     def _ask_again(self, asked: int) -> None:
@@ -477,7 +483,7 @@ class TransactionalProducer(Producer):
         scheduler: Scheduler,
         network: Network,
         history: HistoryWriter,
-        coordinator: PlayedCoordinator,
+        coordinator: SimulatedCoordinator,
     ) -> None:
         super().__init__(settings, run_number, brokers, keys, scheduler, network, history)
         self._coordinator = coordinator

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.lab.checker.rules import RULES, Family
-from eoctl.lab.guarantees.courses import faults_of_seed
-from eoctl.lab.world.settings import PlaySettings, RunSettings
+from eoctl.lab.environment.settings import PlaySettings, RunSettings
+from eoctl.lab.guarantees.scenarios import faults_of_seed
 from storage.dirs.state_file import StateSchema, read_as
 from storage.errors import RefusedError, os_errors
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.lab.nodes.broker_life import BrokerFollower
-from eoctl.lab.nodes.running_log import diverging_end
-from eoctl.lab.world.leader import ACKS_ALL, NOT_ENOUGH_REPLICAS, LeaderReplica
-from eoctl.lab.world.network import (
+from eoctl.lab.environment.leader import ACKS_ALL, NOT_ENOUGH_REPLICAS, LeaderReplica
+from eoctl.lab.environment.network import (
     FENCED_LEADER_EPOCH,
     INVALID_PRODUCER_EPOCH,
     MS_US,
@@ -31,7 +29,9 @@ from eoctl.lab.world.network import (
     FetchPart,
     ProduceAnswer,
 )
-from eoctl.lab.world.settings import READ_COMMITTED, READ_UNCOMMITTED
+from eoctl.lab.environment.settings import READ_COMMITTED, READ_UNCOMMITTED
+from eoctl.lab.nodes.broker_life import BrokerFollower
+from eoctl.lab.nodes.running_log import diverging_end
 from recovery.truncate.target import EpochEnd
 from storage.formats.record_batch import parse_header
 from storage.producers.producer_state import AppendError
@@ -40,10 +40,10 @@ from storage.producers.transaction_metadata import ProducerIdAndEpoch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from eoctl.lab.nodes.coordinator import PlayedCoordinator
-    from eoctl.lab.world.leader import IsrChange
-    from eoctl.lab.world.metadata import Led, MetadataView
-    from eoctl.lab.world.network import EndMarker, Network, Process, Scheduler, Timer
+    from eoctl.lab.environment.leader import IsrChange
+    from eoctl.lab.environment.metadata import Led, MetadataView
+    from eoctl.lab.environment.network import EndMarker, Network, Process, Scheduler, Timer
+    from eoctl.lab.nodes.coordinator import SimulatedCoordinator
     from storage.file_names import TopicPartition
     from storage.formats.txn_index import AbortedTxn
     from storage.writing.writer import Appended
@@ -87,7 +87,7 @@ class Broker(BrokerFollower):
     """
 
     peers: Mapping[int, Broker]
-    coordinator: PlayedCoordinator | None = None
+    coordinator: SimulatedCoordinator | None = None
 
     def _begin(self) -> None:
         super()._begin()
@@ -304,7 +304,7 @@ class Broker(BrokerFollower):
         is_ours = led.leadership.leader_epoch == core.leader_epoch
         core.settle(led.leadership if is_ours else None, self._scheduler.now_us)
         if error:
-            self._trace.tell("refused", f"{self.name}: its change of the ISR is refused: {error}")
+            self._trace.report("refused", f"{self.name}: its change of the ISR is refused: {error}")
         self._committed(key)
 
     # -- producers and consumers
@@ -481,7 +481,7 @@ class Broker(BrokerFollower):
             error="", batches=batches, high_watermark=high_watermark, aborted=aborted
         )
 
-    def tell_metadata(self, client: Process, answered: Callable[[MetadataView], None]) -> None:
+    def report_metadata(self, client: Process, answered: Callable[[MetadataView], None]) -> None:
         """Answer a client's request for the leaders (MetadataRequest)."""
         if self.view is not None:
             self._network.send(self, client, answered, self.view)
@@ -526,7 +526,7 @@ class Beginnings:
 
     def ask(
         self,
-        coordinator: PlayedCoordinator,
+        coordinator: SimulatedCoordinator,
         key: TopicPartition,
         producer: ProducerIdAndEpoch,
         transactional_id: str,

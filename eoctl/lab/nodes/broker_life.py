@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from eoctl.lab.nodes.forgetting import ForgettingFileSystem
+from eoctl.lab.environment.leader import follower_high_watermark
+from eoctl.lab.environment.network import MS_US, SECOND_US, FetchPart
+from eoctl.lab.environment.settings import SOCKET_TIMEOUT_MS, START_MS
+from eoctl.lab.nodes.power_loss import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import LogTerms, RunningLogDir, cut_offset
-from eoctl.lab.world.leader import follower_high_watermark
-from eoctl.lab.world.network import MS_US, SECOND_US, FetchPart
-from eoctl.lab.world.settings import SOCKET_TIMEOUT_MS, START_MS
 from recovery.elections.rules import NO_LEADER
 from storage.dirs.topic_settings import LogConfig
 from storage.formats.record_batch import NO_LEADER_EPOCH
@@ -18,12 +18,12 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from eoctl.lab.environment.leader import IsrChange
+    from eoctl.lab.environment.metadata import Led, MetadataView
+    from eoctl.lab.environment.network import EventTrace, FetchAnswer, Network, Scheduler, Timer
+    from eoctl.lab.environment.settings import PlaySettings
     from eoctl.lab.nodes.controller import Controller
     from eoctl.lab.nodes.running_log import RunningLog
-    from eoctl.lab.world.leader import IsrChange
-    from eoctl.lab.world.metadata import Led, MetadataView
-    from eoctl.lab.world.network import EventTrace, FetchAnswer, Network, Scheduler, Timer
-    from eoctl.lab.world.settings import PlaySettings
     from storage.file_names import TopicPartition
 
 
@@ -129,9 +129,9 @@ class BrokerLife(ABC):
             log = self.log(key)
             self.high_watermarks[key] = min(checkpointed.get(key, 0), log.end_offset)
             if log.started:
-                self._trace.tell("lost", f"{self.name}: {log.started}", self.number, key=key)
+                self._trace.report("lost", f"{self.name}: {log.started}", self.number, key=key)
         how = "after a clean stop" if self._dir.was_clean else "and recovers its logs"
-        self._trace.tell("start", f"{self.name} starts {how}", self.number)
+        self._trace.report("start", f"{self.name} starts {how}", self.number)
         # Timers of an earlier life end by themselves.
         life = self.incarnation
         self._repeat(life, HIGH_WATERMARK_CHECKPOINT_US, self._checkpoint)
@@ -196,8 +196,8 @@ class BrokerLife(ABC):
         self.is_running = False
         self._call_off()
         self._begin()
-        for tell in self.clients:
-            tell(self.number)
+        for report in self.clients:
+            report(self.number)
         for _, peer in sorted(self.peers.items()):
             if peer is not self and peer.is_running:
                 peer.peer_ended(self.number)
@@ -209,7 +209,7 @@ class BrokerLife(ABC):
             name = each.path.removeprefix(self.path + "/")
             if name.endswith(".log"):
                 words = f"the disk of {self.name} has lost {each.lost} of {name}"
-                self._trace.tell("lost", words, self.number)
+                self._trace.report("lost", words, self.number)
 
     def stop(self) -> None:
         """Stop cleanly. If the controller answers, other brokers lead first."""
@@ -294,7 +294,7 @@ class BrokerFollower(BrokerLife):
         self.high_watermarks[key] = min(self.high_watermarks[key], end_offset)
         if end_offset < before:
             words = f"{self.name} cuts its log of {key.topic}-{key.partition} from {before} to"
-            self._trace.tell(
+            self._trace.report(
                 "cut", f"{words} {end_offset}", self.number, key=key, offset=end_offset
             )
 
@@ -381,6 +381,6 @@ class BrokerFollower(BrokerLife):
         except AppendError as problem:  # AbstractFetcherThread.markPartitionFailed
             self.following[key] = self.following[key]._replace(leader=NO_LEADER)
             words = f"{self.name} cannot follow {key.topic}-{key.partition} any more"
-            self._trace.tell("failed", f"{words}: {problem.message}", self.number, key=key)
+            self._trace.report("failed", f"{words}: {problem.message}", self.number, key=key)
             return
         self.high_watermarks[key] = follower_high_watermark(answer.high_watermark, log.end_offset)

@@ -15,12 +15,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eoctl.lab.environment import metadata
+from eoctl.lab.environment.leader import Leadership
+from eoctl.lab.environment.metadata import Led, MetadataView
+from eoctl.lab.environment.network import MS_US
+from eoctl.lab.environment.settings import (
+    CONTROLLER_ID,
+    CONTROLLER_NAME,
+    METADATA_DIRECTORY,
+    START_MS,
+)
 from eoctl.lab.nodes.running_log import LogTerms, RunningLog
-from eoctl.lab.world import metadata
-from eoctl.lab.world.leader import Leadership
-from eoctl.lab.world.metadata import Led, MetadataView
-from eoctl.lab.world.network import MS_US
-from eoctl.lab.world.settings import CONTROLLER_ID, CONTROLLER_NAME, METADATA_DIRECTORY, START_MS
 from recovery.elections import rules
 from recovery.elections.rules import NO_LEADER, PartitionState, Terms
 from storage.dirs.cluster_image import TOPIC_RESOURCE, load_cluster_image
@@ -35,9 +40,9 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eoctl.lab.world.leader import IsrChange
-    from eoctl.lab.world.network import EventTrace, Network, PlayedMember, Scheduler, Timer
-    from eoctl.lab.world.settings import PlaySettings
+    from eoctl.lab.environment.leader import IsrChange
+    from eoctl.lab.environment.network import EventTrace, Network, Scheduler, SimulatedMember, Timer
+    from eoctl.lab.environment.settings import PlaySettings
 
 
 FENCED_LEADER_EPOCH = "FENCED_LEADER_EPOCH"
@@ -49,7 +54,7 @@ CONTROLLER_EPOCH = 1  # constant, as no other controller is elected
 class _Registration:
     """Registration of a broker."""
 
-    def __init__(self, broker: PlayedMember, broker_epoch: int) -> None:
+    def __init__(self, broker: SimulatedMember, broker_epoch: int) -> None:
         self.broker = broker
         self.broker_epoch = broker_epoch
         self.incarnation = broker.incarnation
@@ -167,7 +172,9 @@ class Controller:
 
     # -- brokers
 
-    def register(self, broker: PlayedMember, *, is_clean: bool, previous_epoch: int | None) -> None:
+    def register(
+        self, broker: SimulatedMember, *, is_clean: bool, previous_epoch: int | None
+    ) -> None:
         """Register a started broker (BrokerRegistrationRequest)."""
         number = broker.number
         known = self._brokers.get(number)
@@ -194,7 +201,7 @@ class Controller:
         self._write(values)
         self._network.send(self, broker, broker.registered, broker_epoch, self.view)
 
-    def heartbeat(self, broker: PlayedMember, broker_epoch: int) -> None:
+    def heartbeat(self, broker: SimulatedMember, broker_epoch: int) -> None:
         """Take a heartbeat of a broker. The first heartbeat unfences the broker."""
         found = self._brokers.get(broker.number)
         if found is None or found.broker_epoch != broker_epoch:
@@ -218,7 +225,9 @@ class Controller:
     def _expired(self, number: int, broker_epoch: int) -> None:
         found = self._brokers[number]
         if found.broker_epoch == broker_epoch and not found.is_fenced:
-            self._trace.tell("session", f"the controller has not heard of broker {number}", number)
+            self._trace.report(
+                "session", f"the controller has not heard of broker {number}", number
+            )
             self._fence(number)
 
     def _fence(self, number: int) -> None:
@@ -230,7 +239,7 @@ class Controller:
         )
         self._write(values)
 
-    def leave(self, broker: PlayedMember, broker_epoch: int) -> None:
+    def leave(self, broker: SimulatedMember, broker_epoch: int) -> None:
         """Give a broker's partitions to other leaders, and let it stop (controlled shutdown)."""
         found = self._brokers.get(broker.number)
         if found is None or found.broker_epoch != broker_epoch:
@@ -242,7 +251,7 @@ class Controller:
 
     # -- partitions
 
-    def alter(self, broker: PlayedMember, key: TopicPartition, change: IsrChange) -> None:
+    def alter(self, broker: SimulatedMember, key: TopicPartition, change: IsrChange) -> None:
         """Take a leader's ISR change (AlterPartition), and always answer it."""
         state = self._states[key]
         error = ""
@@ -311,7 +320,7 @@ class Controller:
             elif only is not None:  # the leader makes a request, so it has recovered
                 self._recovering.discard(key)
             values.append(metadata.change_record(old, self.led(key), key.partition, self._topic_id))
-            self._tell(key, before, after)
+            self._report(key, before, after)
         return values
 
     @staticmethod
@@ -321,7 +330,7 @@ class Controller:
         """Return leader epoch and partition epoch after a change."""
         return leader_epoch + has_new_leader, partition_epoch + 1
 
-    def _tell(self, key: TopicPartition, before: PartitionState, after: PartitionState) -> None:
+    def _report(self, key: TopicPartition, before: PartitionState, after: PartitionState) -> None:
         name = f"{key.topic}-{key.partition}"
         epoch = self._epochs[key][0]
         if after.leader != before.leader:
@@ -333,10 +342,10 @@ class Controller:
                     f"broker {after.leader} is elected leader of {name}{how} (epoch {epoch}), ISR"
                     f" {_listed(after.isr)}"
                 )
-            self._trace.tell("election", words, after.leader, key=key)
+            self._trace.report("election", words, after.leader, key=key)
         elif after.isr != before.isr:
             words = f"the ISR of {name} is {_listed(after.isr)}, was {_listed(before.isr)}"
-            self._trace.tell("isr", words, after.leader, key=key)
+            self._trace.report("isr", words, after.leader, key=key)
 
     def _write(self, values: Iterable[bytes]) -> None:
         """Write the records of decisions, then inform all brokers."""

@@ -16,10 +16,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from eoctl.lab.environment.metadata import transaction_topic_id
+from eoctl.lab.environment.network import (
+    INVALID_PRODUCER_EPOCH,
+    MS_US,
+    SECOND_US,
+    EndMarker,
+    Process,
+)
+from eoctl.lab.environment.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
 from eoctl.lab.nodes.running_log import LogTerms, RunningLog, what_a_start_cuts
-from eoctl.lab.world.metadata import transaction_topic_id
-from eoctl.lab.world.network import INVALID_PRODUCER_EPOCH, MS_US, SECOND_US, EndMarker, Process
-from eoctl.lab.world.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
 from storage.dirs.topic_settings import LogConfig
 from storage.errors import FormatError, RefusedError, os_errors
 from storage.file_names import PARTITION_METADATA_NAME, TopicPartition
@@ -52,8 +58,8 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from eoctl.lab.environment.network import EventTrace, Network, Scheduler
     from eoctl.lab.nodes.controller import Controller
-    from eoctl.lab.world.network import EventTrace, Network, Scheduler
 
     Answered = Callable[[str, ProducerIdAndEpoch | None], None]
 
@@ -106,7 +112,7 @@ class _Ending:
         self.sent: dict[TopicPartition, _SentMarker] = {}
 
 
-class PlayedCoordinator:
+class SimulatedCoordinator:
     """Coordinator that knows all transactional ids, and ends their transactions."""
 
     name = COORDINATOR_NAME
@@ -157,7 +163,7 @@ class PlayedCoordinator:
         for each in [*self._ids.values()]:
             if each.status in PREPARED:
                 self._end(each)
-        self._scheduler.after(TIMEOUTS_US, self._look_for_late)
+        self._scheduler.after(TIMEOUTS_US, self._find_late)
 
     @property
     def is_idle(self) -> bool:
@@ -264,16 +270,16 @@ class PlayedCoordinator:
 
     # -- decisions without a request
 
-    def _look_for_late(self) -> None:
+    def _find_late(self) -> None:
         for each in [*self._ids.values()]:
             if is_timed_out(each, self._now_ms()):
                 self._abort(each, "transaction.timeout.ms is over")
-        self._scheduler.after(TIMEOUTS_US, self._look_for_late)
+        self._scheduler.after(TIMEOUTS_US, self._find_late)
 
     def _abort(self, metadata: Metadata, reason: str) -> None:
         state = metadata.state
         words = f"the transaction of producer id {state.producer_id}, epoch {state.producer_epoch}"
-        self._trace.tell("transaction", f"{words}, is aborted: {reason}")
+        self._trace.report("transaction", f"{words}, is aborted: {reason}")
         prepared = fence(
             metadata, version=EPOCH_BUMP_VERSION, now_ms=self._now_ms(),
             new_producer_id=self._new_producer_id,
@@ -338,7 +344,7 @@ class PlayedCoordinator:
         ending.waiting.clear()
         del self._ending[ending.prepared.state.transactional_id]
         marker = ending.marker
-        self._trace.tell(
+        self._trace.report(
             "transaction",
             f"the transaction of producer id {marker.producer_id} has no end any more: its marker,"
             f" epoch {marker.producer_epoch}, is refused: {error}",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.plans.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.replay.snapshots import Clock
-from recovery.truncate.cut import find_cut
 from recovery.truncate.plan import TruncationSteps, producers_at_end
+from recovery.truncate.removed_part import find_cut
 from recovery.truncate.target import CutTarget, EpochEnd, find_epoch_end
 from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.log_tail import empty_tail
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recovery.changes.plans.plan import Step
-    from recovery.truncate.cut import Cut
+    from recovery.truncate.removed_part import Cut
     from storage.dirs.log_tail import LogTail
     from storage.files.fsio import FileSystem
     from storage.formats.checkpoint import LeaderEpochEntry

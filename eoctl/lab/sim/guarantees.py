@@ -5,14 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.lab.guarantees.courses import (
-    explore,
-    play_course,
-    require_new,
-    save_course,
-    saved,
-    steps,
-)
+from eoctl.lab.environment.faults import CLASSES, KINDS
 from eoctl.lab.guarantees.matrix import (
     DEFAULTS,
     DIMENSIONS,
@@ -26,15 +19,22 @@ from eoctl.lab.guarantees.matrix import (
     load_matrix,
     text_of_value,
 )
-from eoctl.lab.sim.play import (
+from eoctl.lab.guarantees.scenarios import (
+    explore,
+    require_new,
+    save_scenario,
+    saved,
+    simulate_scenario,
+    steps,
+)
+from eoctl.lab.sim.simulate import (
     EventRow,
     event_row,
     require_isolation,
     require_possible,
     require_producer,
 )
-from eoctl.lab.world.faults import CLASSES, KINDS
-from eoctl.messages import counted, tell_first
+from eoctl.messages import counted, report_first
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.progress import Progress
 from storage.errors import EXIT_FINDINGS, UsageError, pasted
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from eoctl.lab.checker.rules import HistoryFinding
-    from eoctl.lab.guarantees.courses import Course
+    from eoctl.lab.environment.settings import PlaySettings, RunSettings
     from eoctl.lab.guarantees.matrix import CellGroup
-    from eoctl.lab.world.settings import PlaySettings, RunSettings
+    from eoctl.lab.guarantees.scenarios import Scenario
 
 
 def explore_cluster(
@@ -69,30 +69,30 @@ def explore_cluster(
         require_new(witness)
     kinds = parse_kinds(faults)
     with Progress("playing", len(seeds), unit="seeds") as progress:
-        course = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
-    if course is None:
+        scenario = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
+    if scenario is None:
         words = f"nothing is lost, doubled or different in {counted(len(seeds), 'seed')}"
-        tell_first([words], output)
+        report_first([words], output)
         emit(Report("event", EventRow._fields, []), output)
         return 0
-    tell_first(_words(course), output)
-    rows = [event_row(each) for each in steps(course)]
+    report_first(_words(scenario), output)
+    rows = [event_row(each) for each in steps(scenario)]
     rows += [
         EventRow(
-            time_us=course.events[-1].time_us,
+            time_us=scenario.events[-1].time_us,
             event=each.kind,
             node="",
             partition=each.partition,
             words=each.words,
         )
-        for each in _first_of_each(course)
+        for each in _first_of_each(scenario)
     ]
-    repeats = calls(settings, course.run)
+    repeats = calls(settings, scenario.run)
     if witness:
-        save_course(witness, saved(settings, course, title_of(course)))
+        save_scenario(witness, saved(settings, scenario, title_of(scenario)))
         repeats = replay_calls(witness)
     emit(Report("event", EventRow._fields, rows, notes=[*repeats]), output)
-    message(f"of {counted(len(course.findings), 'finding')} one of each kind is shown")
+    message(f"of {counted(len(scenario.findings), 'finding')} one of each kind is shown")
     return EXIT_FINDINGS
 
 
@@ -111,20 +111,20 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     return kinds
 
 
-def _first_of_each(course: Course) -> list[HistoryFinding]:
+def _first_of_each(scenario: Scenario) -> list[HistoryFinding]:
     first: dict[str, HistoryFinding] = {}
-    for each in course.findings:
+    for each in scenario.findings:
         first.setdefault(each.kind, each)
     return [*first.values()]
 
 
-def _words(course: Course) -> Iterator[str]:
-    yield f"seed {course.run.seed}: {', '.join(sorted(course.kinds))}"
+def _words(scenario: Scenario) -> Iterator[str]:
+    yield f"seed {scenario.run.seed}: {', '.join(sorted(scenario.kinds))}"
 
 
-def title_of(course: Course) -> str:
+def title_of(scenario: Scenario) -> str:
     """Return the title of a saved scenario."""
-    return f"{', '.join(sorted(course.kinds))} after {course.run.faults or 'nothing'}"
+    return f"{', '.join(sorted(scenario.kinds))} after {scenario.run.faults or 'nothing'}"
 
 
 def replay_calls(witness: str) -> Iterator[str]:
@@ -260,25 +260,25 @@ def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int
             f"no release of Kafka has {_named(chosen)} together",
             next_step="leave one of them out: eoctl sim table",
         )
-    told = _told(cells, chosen)
-    course = None
-    if told is not None:
-        effect = told.effects[0]
-        run = load_matrix().witnesses[told.witnesses[effect]].run_in(told.cell)
+    reported = _reported(cells, chosen)
+    scenario = None
+    if reported is not None:
+        effect = reported.effects[0]
+        run = load_matrix().witnesses[reported.witnesses[effect]].run_in(reported.cell)
         with Progress("playing", unit="courses"):
-            course = play_course(told.cell.settings, run)
+            scenario = simulate_scenario(reported.cell.settings, run)
     answer = [*_answer(cells, chosen)]
-    if told is not None and course is not None:
-        answer += ["", *_course(told.cell, course)]
-    if witness and told is not None and course is not None:
-        save_course(witness, saved(told.cell.settings, course, title_of(course)))
+    if reported is not None and scenario is not None:
+        answer += ["", *_scenario(reported.cell, scenario)]
+    if witness and reported is not None and scenario is not None:
+        save_scenario(witness, saved(reported.cell.settings, scenario, title_of(scenario)))
         answer += ["", *replay_calls(witness)]
     elif witness:
         raise UsageError(
             "--witness: nothing was found to lose, duplicate or diverge here",
             next_step="the same call without --witness shows which cells these are",
         )
-    tell_first(answer, output)
+    report_first(answer, output)
     is_grouped = output is OutputFormat.TEXT
     emit(_report(cells, chosen, is_grouped=is_grouped), output)
     return 0
@@ -382,7 +382,7 @@ def _of_defaults(
     return found
 
 
-def _told(
+def _reported(
     cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
 ) -> CellResult | None:
     """Return the cell to show: a cell with a loss under the defaults, else any cell with a loss."""
@@ -421,20 +421,20 @@ def range_words(counts: Collection[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _course(cell: GuaranteeCell, course: Course) -> Iterator[str]:
+def _scenario(cell: GuaranteeCell, scenario: Scenario) -> Iterator[str]:
     """Yield the scenario in at most 12 steps, and its result."""
     effect = next(
-        each for each in EFFECTS if each in {effect_of(found.kind) for found in course.findings}
+        each for each in EFFECTS if each in {effect_of(found.kind) for found in scenario.findings}
     )
     found = min(
-        (each for each in course.findings if effect_of(each.kind) == effect),
+        (each for each in scenario.findings if effect_of(each.kind) == effect),
         key=lambda each: each.kind != "lost-write",
     )
     settings = _named({name: value for name, value in cell._asdict().items() if name != "faults"})
     yield from wrap(
         f"How it {_EFFECT_WORDS[effect]}, with {settings}:", WIDTH, break_on_hyphens=False
     )
-    for number, each in enumerate(steps(course), 1):
+    for number, each in enumerate(steps(scenario), 1):
         begun = f"{number:3}. {each.time_us / 1e6:8.3f} s  "
         yield from wrap(f"{begun}{each.words}", WIDTH, subsequent_indent=" " * len(begun))
     yield from wrap(f"     {found.words}", WIDTH, subsequent_indent=" " * 5)

@@ -22,7 +22,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.serve.logs.wire_walk import FilePiece, Given
+    from eoctl.serve.logs.verified_batches import FilePiece, Given
     from eoctl.serve.state.broker import Request, VirtualBroker
     from eoctl.serve.state.catalogue import ServedPartition
 
@@ -198,10 +198,10 @@ class _Fetching:
             answer["errorCode"] = (
                 ErrorCode.KAFKA_STORAGE_ERROR if is_unreadable else ErrorCode.CORRUPT_MESSAGE
             )
-            self._broker.catalogue.tell_once(f"{name}-{asked['partition']}: not given: {exc}")
+            self._broker.catalogue.report_once(f"{name}-{asked['partition']}: not given: {exc}")
         except AccessError as exc:
             answer["errorCode"] = ErrorCode.KAFKA_STORAGE_ERROR
-            self._broker.catalogue.tell_once(str(exc))
+            self._broker.catalogue.report_once(str(exc))
         return answer, None
 
     def _leader(self, name: str, number: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.serve.protocol.messages import ErrorCode, RequestError
-from eoctl.serve.state.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
+from eoctl.serve.state.broker import GROUP_OPERATIONS, NOT_REQUESTED
 from eoctl.serve.state.members import (
     MAX_METADATA_CHARS,
     NO_GENERATION,
@@ -217,7 +217,7 @@ def _keep(
     try:
         broker.members.commit(group, [commit for _, commit in kept])
     except AccessError as exc:
-        broker.catalogue.tell_once(f"a commit of {group.name} was not saved: {exc}")
+        broker.catalogue.report_once(f"a commit of {group.name} was not saved: {exc}")
         for answered, _ in kept:
             answered["errorCode"] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -307,7 +307,7 @@ def _of_group(
     here = set() if own is None else {*own.commits.copy()}
     places = {(name, each) for name, numbers in wanted.items() for each in numbers}
     is_ours = asked["topics"] is not None and places <= here
-    is_known = is_ours or broker.catalogue.may_tell_of_group(asked["groupId"])
+    is_known = is_ours or broker.catalogue.may_report_of_group(asked["groupId"])
     code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_SERVER_ERROR
     topics = []
     for name, numbers in wanted.items():
@@ -371,7 +371,7 @@ def _offset(
     }
 
 
-class _Told(NamedTuple):
+class _Reported(NamedTuple):
     """A group as ListGroups shows it."""
 
     name: str
@@ -380,19 +380,19 @@ class _Told(NamedTuple):
     kind: str
 
 
-def _listed(broker: VirtualBroker) -> Iterator[_Told]:
+def _listed(broker: VirtualBroker) -> Iterator[_Reported]:
     log, own = broker.catalogue.groups(), broker.members.groups
     for name in sorted(log.living() | {*own}):
         here = own.get(name)
         dead = log.groups.get(name)
         if here is not None and (here.members or dead is None):
-            yield _Told(
+            yield _Reported(
                 name=name, protocol_type=here.protocol_type, state=here.state, kind="classic"
             )
         elif dead is not None:
             kind = dead.kind
             is_classic = kind is GroupKind.CLASSIC
-            yield _Told(
+            yield _Reported(
                 name=name,
                 protocol_type=dead.protocol_type if is_classic else kind.value.lower(),
                 state=dead.state or "Unknown",
@@ -423,21 +423,21 @@ def list_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 def describe_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer DescribeGroups, for classic groups here and of the dead cluster."""
     wants = request.body.get("includeAuthorizedOperations")
-    operations = GROUP_OPERATIONS if wants else NOT_ASKED_FOR
+    operations = GROUP_OPERATIONS if wants else NOT_REQUESTED
     log = broker.catalogue.groups()
     groups = []
     for name in request.body["groups"]:
         here, dead = broker.members.groups.get(name), log.groups.get(name)
         if here is not None and (here.members or dead is None):
             described = _here(here)
-        elif not broker.catalogue.may_tell_of_group(name):
+        elif not broker.catalogue.may_report_of_group(name):
             described = {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "errorMessage": UNREADABLE}
         elif dead is not None and dead.kind is GroupKind.CLASSIC and name in log.living():
             described = _dead(dead)
         else:
-            is_told = request.version >= NOT_FOUND_SINCE
+            is_reported = request.version >= NOT_FOUND_SINCE
             described = {
-                "errorCode": ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE,
+                "errorCode": ErrorCode.GROUP_ID_NOT_FOUND if is_reported else ErrorCode.NONE,
                 "errorMessage": f"Group {name} not found." if dead is None
                 else f"Group {name} is not a classic group.",
                 "groupState": "Dead",
@@ -498,7 +498,7 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
                 {"errorCode": ErrorCode.INVALID_GROUP_ID, "errorMessage": None, "groupId": name}
             )
             continue
-        if not broker.catalogue.may_tell_of_group(name):
+        if not broker.catalogue.may_report_of_group(name):
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             groups.append({"errorCode": code, "errorMessage": UNREADABLE, "groupId": name})
             continue
@@ -520,7 +520,7 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
                 "assignmentEpoch": group.target_epoch or 0,
                 "assignorName": _assignor(group.members.values()),
                 "members": [_member(broker, each) for each in group.members.values()],
-                "authorizedOperations": GROUP_OPERATIONS if wants else NOT_ASKED_FOR,
+                "authorizedOperations": GROUP_OPERATIONS if wants else NOT_REQUESTED,
             }
         )
     return {"groups": groups}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.serve.protocol.messages import ErrorCode, RequestError
 from eoctl.serve.state.broker import (
     CLUSTER_OPERATIONS,
-    NOT_ASKED_FOR,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
     Request,
     VirtualBroker,
@@ -45,7 +45,7 @@ def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         wants = body.get("includeTopicAuthorizedOperations")
         is_known = each["errorCode"] == ErrorCode.NONE
         each["topicAuthorizedOperations"] = (
-            TOPIC_OPERATIONS if wants and is_known else NOT_ASKED_FOR
+            TOPIC_OPERATIONS if wants and is_known else NOT_REQUESTED
         )
     wants = body.get("includeClusterAuthorizedOperations")
     return {
@@ -53,7 +53,7 @@ def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         "clusterId": catalogue.cluster_id,
         "controllerId": broker.node_id,
         "topics": topics,
-        "clusterAuthorizedOperations": CLUSTER_OPERATIONS if wants else NOT_ASKED_FOR,
+        "clusterAuthorizedOperations": CLUSTER_OPERATIONS if wants else NOT_REQUESTED,
     }
 
 
@@ -133,7 +133,7 @@ def describe_cluster(broker: VirtualBroker, request: Request) -> dict[str, Any]:
             }
         ],
         "clusterAuthorizedOperations": (
-            CLUSTER_OPERATIONS if body["includeClusterAuthorizedOperations"] else NOT_ASKED_FOR
+            CLUSTER_OPERATIONS if body["includeClusterAuthorizedOperations"] else NOT_REQUESTED
         ),
     }
 

@@ -141,7 +141,7 @@ def _of_topic(broker: VirtualBroker, topic: str) -> Iterator[dict[str, Any]]:
     image = broker.catalogue.image or ClusterImage()
     for name in SETTINGS:
         found = topic_setting(image, topic, name, broker_id=broker.node_id)
-        yield _told(
+        yield _reported(
             name,
             found.value,
             SOURCES[found.source],
@@ -161,11 +161,11 @@ def _others_of_topic(image: ClusterImage, topic: str) -> Iterator[dict[str, Any]
             kind = INTERNAL_KINDS.get(name, SettingKind.UNKNOWN)
             shown = None if kind is SettingKind.UNKNOWN else value
             synonyms = [{"name": name, "value": shown, "source": Source.TOPIC}]
-            found = _told(name, shown, Source.TOPIC, kind=kind, synonyms=synonyms)
+            found = _reported(name, shown, Source.TOPIC, kind=kind, synonyms=synonyms)
             yield {**found, "isSensitive": shown is None}
 
 
-def _told(
+def _reported(
     name: str,
     value: str | None,
     source: Source,
@@ -248,7 +248,10 @@ def _of_broker(broker: VirtualBroker, name: str) -> Iterator[dict[str, Any]]:
         value = None if is_secret else {**for_all, **own}[key]
         source = Source.BROKER if is_own else Source.ALL_BROKERS
         kind = _kind(TOPIC_NAMES[key]) if key in TOPIC_NAMES else SettingKind.UNKNOWN
-        yield {**_told(key, value, source, kind=kind, synonyms=synonyms), "isSensitive": is_secret}
+        yield {
+            **_reported(key, value, source, kind=kind, synonyms=synonyms),
+            "isSensitive": is_secret,
+        }
 
 
 def _of_name(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
@@ -257,7 +260,7 @@ def _of_name(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, 
     for key, value in ({} if image is None else image.configs.get((kind, name), {})).items():
         source = OF_NAMES[kind]
         synonyms = [{"name": key, "value": value, "source": source}]
-        yield _told(key, value, source, kind=SettingKind.UNKNOWN, synonyms=synonyms)
+        yield _reported(key, value, source, kind=SettingKind.UNKNOWN, synonyms=synonyms)
 
 
 def list_config_resources(broker: VirtualBroker, request: Request) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def describe_producers(broker: VirtualBroker, request: Request) -> dict[str, Any
                 served = partition_of(broker, topic["name"], number)
                 state = recover_state(served.log.partition, never_expires)
                 answer["activeProducers"] = list(_producers(state))
-                _tell_what_lacks(broker, f"{topic['name']}-{number}", state)
+                _report_what_lacks(broker, f"{topic['name']}-{number}", state)
             except RequestError as exc:
                 answer |= {"errorCode": exc.code, "errorMessage": exc.message}
             except EoctlError as exc:
@@ -59,11 +59,11 @@ def _require_topic_name(name: str) -> None:
         raise RequestError(code, f"Topic name is invalid: {name!r}")
 
 
-def _tell_what_lacks(broker: VirtualBroker, name: str, state: RecoveredState) -> None:
+def _report_what_lacks(broker: VirtualBroker, name: str, state: RecoveredState) -> None:
     """Report why the list of producers is incomplete, for example because of remote segments."""
     is_whole = state.started_from is not None and not state.has_bad_snapshot
     for each in state.notes if not is_whole or state.is_lacking else ():
-        broker.catalogue.tell_once(f"{name}: its list of producers is not whole: {each}")
+        broker.catalogue.report_once(f"{name}: its list of producers is not whole: {each}")
 
 
 def _producers(state: RecoveredState) -> Iterator[dict[str, Any]]:
@@ -129,7 +129,7 @@ def describe_transactions(broker: VirtualBroker, request: Request) -> dict[str, 
     found = []
     for name in request.body["transactionalIds"]:
         record = ids.get(name)
-        if name and not broker.catalogue.may_tell_of_transactional_id(name):
+        if name and not broker.catalogue.may_report_of_transactional_id(name):
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             found.append({"transactionalId": name, "errorCode": code})
             continue

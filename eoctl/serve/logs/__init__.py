@@ -1,4 +1,4 @@
 """From the log of a partition to bytes sent to a client: verified batches, not copied.
 
-From the entry down: served_log, wire_walk.
+From the entry down: served_log, verified_batches.
 """

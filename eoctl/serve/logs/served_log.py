@@ -19,7 +19,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.log.log_walk import DamageError, LogWatch
-from eoctl.serve.logs.wire_walk import Gathering, OpenFiles, WireWalk
+from eoctl.serve.logs.verified_batches import Gathering, OpenFiles, WireWalk
 from recovery.truncate.target import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -31,11 +31,11 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eoctl.serve.logs.wire_walk import Given, VerifiedRun
+    from eoctl.serve.logs.verified_batches import Given, VerifiedRun
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
     from recovery.truncate.target import EpochEnd
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition, TimePlace
     from storage.formats.offset_index import OffsetIndexEntry
@@ -83,13 +83,13 @@ class ServedLog:
         skips_damage: bool,
         hides_aborted: bool,
         agreed_end_offset: int | None,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         """Serve a partition below `agreed_end_offset`, or to its end if that is None.
 
         With `hides_aborted`, no client gets batches of aborted transactions.
 
-        `tell` takes messages for people, from any thread.
+        `report` takes messages for people, from any thread.
         """
         self.partition = partition
         self.missing: tuple[Missing, ...] = ()
@@ -103,7 +103,7 @@ class ServedLog:
         self._skips_damage = skips_damage
         self._hides_aborted = hides_aborted
         self._agreed_end_offset = agreed_end_offset
-        self._tell = tell
+        self._report = report
         self._lock = RLock()
         self._files = OpenFiles()
         # Runs by `hides`: without it, and with it, uncommitted batches are in. The last used run is
@@ -151,12 +151,14 @@ class ServedLog:
             high_watermark=high_watermark,
         )
 
-    def _not_given(self, span: OffsetSpan, told: Sequence[KnownRange] = ()) -> tuple[Missing, ...]:
+    def _not_given(
+        self, span: OffsetSpan, reported: Sequence[KnownRange] = ()
+    ) -> tuple[Missing, ...]:
         return not_given(
             self.partition.acknowledged,
             span,
             self.partition.cleanup,
-            told,
+            reported,
             end_offset=self._readable_end_offset,
             is_end_read=self._is_end_read,
         )
@@ -224,15 +226,17 @@ class ServedLog:
                         self._list_anew()
                         raise each
                 self._view = view
-                self._tell_unknown()
+                self._report_unknown()
             return self._view
 
-    def _tell_unknown(self) -> None:
+    def _report_unknown(self) -> None:
         """Report the transactions of unknown outcome, once each."""
         found = () if self._view is None else self._view.unknown
         for each in found:
             if each not in self.unknown:
-                self._tell(f"{self.partition.path}: {each}. read_committed withholds these records")
+                self._report(
+                    f"{self.partition.path}: {each}. read_committed withholds these records"
+                )
         self.unknown = found
 
     def leaves_out(self, *, is_committed: bool) -> bool:
@@ -446,7 +450,7 @@ class ServedLog:
             for each in found:
                 if (each.path, each.start_pos) not in known:
                     known[each.path, each.start_pos] = each
-                    self._tell(f"{what}: {each.with_offsets}")
+                    self._report(f"{what}: {each.with_offsets}")
         walk.skipped, walk.noted = [], []
         partition = self.partition
         for gap in absent(
@@ -457,7 +461,7 @@ class ServedLog:
             is_whole=False,
         ):
             self.missing = (*self.missing, gap)
-            self._tell(str(gap))
+            self._report(str(gap))
 
     def verify(self) -> None:
         """Walk everything that is served, and the transactions, once.
@@ -474,7 +478,7 @@ class ServedLog:
             self.found = tuple(walk.skipped)
             self.is_verified = True
             for each in self.found:
-                self._tell(f"damaged: {each.with_offsets}")
+                self._report(f"damaged: {each.with_offsets}")
             if self.partition.segments:
                 gaps = self._not_given(walk.ledger.span, walk.skipped)
                 self.missing = tuple(
@@ -547,5 +551,5 @@ class ServedLog:
             elif view is not None:
                 view.high_watermark = self.bounds().end_offset
                 view.update()
-                self._tell_unknown()
+                self._report_unknown()
             return before is not None and self.bounds() != before

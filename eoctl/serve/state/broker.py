@@ -23,7 +23,7 @@ READ, DESCRIBE, DESCRIBE_CONFIGS = 1 << 3, 1 << 8, 1 << 10
 TOPIC_OPERATIONS = READ | DESCRIBE | DESCRIBE_CONFIGS
 GROUP_OPERATIONS = READ | DESCRIBE
 CLUSTER_OPERATIONS = DESCRIBE | DESCRIBE_CONFIGS
-NOT_ASKED_FOR = -INT32_MAX - 1
+NOT_REQUESTED = -INT32_MAX - 1
 
 
 class Client(NamedTuple):
@@ -96,7 +96,7 @@ class VirtualBroker:
                 async with asyncio.timeout(left_s):
                     await self._quiet.wait()
 
-    def tell_changed(self) -> None:
+    def report_changed(self) -> None:
         """Wake all fetches that wait for more."""
         before, self.changed = self.changed, asyncio.Event()
         before.set()

@@ -31,7 +31,7 @@ from storage.formats.partition_metadata import parse_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from recovery.elections.copies import LogCopy
+    from recovery.elections.replica_logs import LogCopy
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
@@ -89,7 +89,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     """
     if len(copies) == 1:
         return ChosenCopy(copies[0])
-    from recovery.elections.copies import read_copy
+    from recovery.elections.replica_logs import read_copy
 
     read: list[tuple[Selected, LogCopy]] = []
     notes: list[str] = []
@@ -108,8 +108,8 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
         return ChosenCopy(copies[0], notes=tuple(notes), is_lacking=True)
     read = _of_one_topic(read, notes)
     best = max(read, key=lambda each: _rank(each, preferences))
-    notes += _told_apart(best[1], read)
-    notes += _told_behind(best[1], read)
+    notes += _reported_apart(best[1], read)
+    notes += _reported_behind(best[1], read)
     is_lacking = bool(notes)
     conflict = _agreed_end(read, notes)
     if conflict is None:
@@ -125,7 +125,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     return ChosenCopy(best[0], agreed, tuple(notes), is_lacking=True)
 
 
-def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
+def _reported_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
     """Yield messages about replicas without any offset in common with the served replica."""
     for _, each in read:
         if each is not best and _is_apart(each, best):
@@ -136,7 +136,7 @@ def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator
             )
 
 
-def _told_behind(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
+def _reported_behind(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
     """Yield messages about replicas that reach further than the served replica, behind a gap."""
     for _, each in read:
         end_offset = each.log_end_offset or 0
@@ -196,14 +196,14 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
     """
     found: list[tuple[int, str]] = []
     for (_, one), (_, other) in combinations(read, 2):
-        end = _parting(one, other, notes)
+        end = _divergence(one, other, notes)
         if end is not None:
             words = f"{one.partition.path} and {other.partition.path} diverge at offset {end}"
             found.append((end, words))
     return min(found, default=None)
 
 
-def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
+def _divergence(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
     """Return the offset at which two replicas diverge. None: one continues the other."""
     from recovery.replicas.compare import Likeness, compare_replicas, read_replica
     from recovery.truncate.target import find_common_end
@@ -227,7 +227,7 @@ def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
 
 
 DEFAULT_NODE_ID = 0
-MAX_TOLD = 1000
+MAX_REPORTED = 1000
 SOME_PROBLEMS = 3  # reported of many
 NEEDS_NO_GROUP = (
     "; kcat -C, and kafka-console-consumer.sh with --partition and --offset, use no group"
@@ -321,7 +321,7 @@ class ServedPartition:
                 catalogue, rules = self._catalogue, self._catalogue.rules
                 choice = choose(self.copies, rules.preferences)
                 for each in choice.notes:
-                    catalogue.tell(each)
+                    catalogue.report(each)
                 self._is_lacking = choice.is_lacking
                 self._log = ServedLog(
                     Partition.of(choice.selected, catalogue.image),
@@ -329,7 +329,7 @@ class ServedPartition:
                     skips_damage=rules.skips_damage,
                     hides_aborted=rules.is_committed_only,
                     agreed_end_offset=choice.end_offset,
-                    tell=catalogue.tell,
+                    report=catalogue.report,
                 )
             return self._log
 
@@ -368,7 +368,7 @@ class Catalogue:
         image: the cluster's metadata, None if there are none.
         metadata: the replicas of the metadata log.
         topics: by name.
-        `tell`: takes messages for people, from any thread.
+        `report`: takes messages for people, from any thread.
         is_lacking: a part of the state of groups or coordinators could not be read.
     """
 
@@ -380,14 +380,14 @@ class Catalogue:
         *,
         metadata: Sequence[Selected] = (),
         rules: ServeRules,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         """Make a catalogue. `metadata` are the replicas of the metadata log."""
         self.image = image
         self.metadata = metadata
         self.log_dirs = log_dirs
         self.rules = rules
-        self.tell = tell
+        self.report = report
         self.is_lacking = False
         metas = [each.meta for each in log_dirs if each.meta is not None]
         ids = [each.node_id for each in metas if each.node_id is not None]
@@ -397,7 +397,7 @@ class Catalogue:
         self._by_id: dict[bytes, Topic] | None = None  # set on first use
         self._lock = RLock()
         self._ids_lock = RLock()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._groups: GroupLog | None = None
         self._coordinators: CoordinatorLog | None = None
         here: dict[str, dict[int, ServedPartition | None]] = {}
@@ -413,13 +413,13 @@ class Catalogue:
         partitions = {number: here.get(number) for number in sorted(numbers)}
         self.topics[name] = Topic(name, partitions, None if known is None else known.topic_id)
 
-    def tell_once(self, sentence: str) -> None:
+    def report_once(self, sentence: str) -> None:
         """Report a message to people, unless it was reported before."""
         with self._lock:
-            if sentence in self._told or len(self._told) > MAX_TOLD:
+            if sentence in self._reported or len(self._reported) > MAX_REPORTED:
                 return
-            self._told.add(sentence)
-        self.tell(sentence)
+            self._reported.add(sentence)
+        self.report(sentence)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Look up a topic by its 16 bytes."""
@@ -446,24 +446,24 @@ class Catalogue:
         with self._lock:
             if self._groups is None:
                 self._groups = GroupLog(self.log_dirs, self.image)
-                self._tell_lacking("groups", self._groups.problems)
+                self._report_lacking("groups", self._groups.problems)
             return self._groups
 
-    def _tell_lacking(self, what: str, problems: Sequence[Problem]) -> None:
+    def _report_lacking(self, what: str, problems: Sequence[Problem]) -> None:
         """Report problems that keep clients from seeing the whole state."""
         self.is_lacking = self.is_lacking or bool(problems)
         for each in problems[:SOME_PROBLEMS]:
-            self.tell_once(f"what is known of {what} is not whole: {each}")
+            self.report_once(f"what is known of {what} is not whole: {each}")
 
     def coordinators(self) -> CoordinatorLog:
         """Return the state of the dead cluster's transaction coordinators."""
         with self._lock:
             if self._coordinators is None:
                 self._coordinators = CoordinatorLog(self.log_dirs, self.image)
-                self._tell_lacking("transactional ids", self._coordinators.problems)
+                self._report_lacking("transactional ids", self._coordinators.problems)
             return self._coordinators
 
-    def may_tell_of_group(self, name: str) -> bool:
+    def may_report_of_group(self, name: str) -> bool:
         """Return whether clients may get the known state of a group, which may be empty.
 
         A client that gets no offset silently begins where its own settings say. If a part of the
@@ -471,43 +471,43 @@ class Catalogue:
         People get a message. If no partition of the groups' topic is on disk, groups begin without
         offsets, because no client could form a group otherwise.
         """
-        return self._may_tell_of_groups(f"group {name!r}", self.groups().has_all_of(name))
+        return self._may_report_of_groups(f"group {name!r}", self.groups().has_all_of(name))
 
     def may_list_groups(self) -> bool:
         """Return the same for the list of all groups."""
-        return self._may_tell_of_groups("groups", self.groups().has_all)
+        return self._may_report_of_groups("groups", self.groups().has_all)
 
-    def _may_tell_of_groups(self, what: str, is_whole: bool) -> bool:
+    def _may_report_of_groups(self, what: str, is_whole: bool) -> bool:
         if self._is_elsewhere(GROUPS_TOPIC, self.groups().partitions):
-            self.tell_once(
+            self.report_once(
                 f"no partition of {GROUPS_TOPIC} is here: the committed offsets of groups are "
                 "unknown, each group begins where its client says"
             )
             return True
-        return self._may_tell(what, GROUPS_TOPIC, is_whole, NEEDS_NO_GROUP)
+        return self._may_report(what, GROUPS_TOPIC, is_whole, NEEDS_NO_GROUP)
 
-    def may_tell_of_transactional_id(self, name: str) -> bool:
+    def may_report_of_transactional_id(self, name: str) -> bool:
         """Return the same for a transactional id.
 
         Tools take transactions of an unknown id for hanging transactions.
         """
         is_whole = self.coordinators().has_all_of(name)
-        return self._may_tell_of_transactions(f"transactional id {name!r}", is_whole)
+        return self._may_report_of_transactions(f"transactional id {name!r}", is_whole)
 
     def may_list_transactional_ids(self) -> bool:
         """Return the same for the list of all transactional ids."""
-        return self._may_tell_of_transactions("transactional ids", self.coordinators().has_all)
+        return self._may_report_of_transactions("transactional ids", self.coordinators().has_all)
 
-    def _may_tell_of_transactions(self, what: str, is_whole: bool) -> bool:
+    def _may_report_of_transactions(self, what: str, is_whole: bool) -> bool:
         topic = TRANSACTION_STATE_TOPIC
         is_here = not self._is_elsewhere(topic, self.coordinators().partitions)
-        return self._may_tell(what, topic, is_whole and is_here)
+        return self._may_report(what, topic, is_whole and is_here)
 
     def _is_elsewhere(self, topic: str, partitions: Collection[int]) -> bool:
         """Return whether the cluster has this topic, but no partition of it is on disk."""
         return not partitions and self.image is not None and topic in self.image.topics
 
-    def _may_tell(self, what: str, topic: str, is_whole: bool, without: str = "") -> bool:
+    def _may_report(self, what: str, topic: str, is_whole: bool, without: str = "") -> bool:
         """Report what is missing, and return whether clients get the rest.
 
         `without` names clients that work without it.
@@ -516,9 +516,11 @@ class Catalogue:
             return True
         self.is_lacking = True
         if self.rules.skips_damage:
-            self.tell_once(f"{what}: a part of {topic} is missing or damaged: the rest is answered")
+            self.report_once(
+                f"{what}: a part of {topic} is missing or damaged: the rest is answered"
+            )
         else:
-            self.tell_once(
+            self.report_once(
                 f"{what}: the part of {topic} that describes it is missing or damaged: clients "
                 f"get an error; --on-damage skip gives them what is left{without}"
             )

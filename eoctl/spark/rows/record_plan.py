@@ -14,7 +14,7 @@ from eoctl.spark.rows.kafka_options import (
     DataLossError,
     PointKind,
 )
-from eoctl.spark.rows.opening import needed_by_query, open_seen
+from eoctl.spark.rows.missing_segments import needed_by_query, open_seen
 from eoctl.spark.rows.source_options import ReadBounds
 from recovery.export.plan import Until, split_bytes_for
 from recovery.records.read_options import ReadOptions
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 
 
 MAX_PIECES_COUNT = 20_000  # tasks, which Spark schedules in half a minute
-MAX_LOOKS_COUNT = 1000  # a second of planning, with the rest left to the tasks
+MAX_INSPECTIONS_COUNT = 1000  # a second of planning, with the rest left to the tasks
 
 
-def prune_whole(splits: Sequence[Split], bounds: ReadBounds, looks_count: int) -> list[Split]:
+def prune_whole(splits: Sequence[Split], bounds: ReadBounds, inspections_count: int) -> list[Split]:
     """Leave out segments that certainly have no requested record.
 
     Args:
         splits: whole segments.
         bounds: requested offsets and times.
-        looks_count: number of segments that the query may look into in all.
+        inspections_count: number of segments that the query may look into in all.
     """
     if bounds == ReadBounds():
         return list(splits)
-    if looks_count > MAX_LOOKS_COUNT:
+    if inspections_count > MAX_INSPECTIONS_COUNT:
         bounds = bounds._replace(from_time_ms=None)
     return prune_splits(splits, bounds.inclusive())
 

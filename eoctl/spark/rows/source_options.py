@@ -29,7 +29,7 @@ from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
 from storage.errors import UsageError
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import SearchBounds, Split, plan_places
 
 if TYPE_CHECKING:

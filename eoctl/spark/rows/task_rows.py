@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from eoctl.spark.rows.columns import batch_rows, segment_row
 from eoctl.spark.rows.kafka_options import kafka_rows
-from eoctl.spark.rows.opening import open_seen
+from eoctl.spark.rows.missing_segments import open_seen
 from eoctl.spark.rows.source_options import TableKind
 from recovery.records.read_options import ReadOptions
 from storage.errors import AccessError
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from eoctl.spark.rows.opening import Needed
+    from eoctl.spark.rows.missing_segments import Needed
     from eoctl.spark.rows.record_plan import DirectoryRead
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
-    from storage.dirs.acknowledged import Acknowledged
+    from storage.dirs.acknowledged_offsets import Acknowledged
     from storage.places.splits import Split
 
 

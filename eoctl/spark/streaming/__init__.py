@@ -1,4 +1,4 @@
 """Directories as streams: the records that reached each partition since the last batch.
 
-From the entry down: reader, reach.
+From the entry down: reader, readable_end.
 """

@@ -20,17 +20,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
+from eoctl.spark.rows.gc_freeze import keep_modules
 from eoctl.spark.rows.kafka_options import DataLossError, PointKind
-from eoctl.spark.rows.kept_modules import keep_modules
-from eoctl.spark.rows.opening import Needed, open_seen
+from eoctl.spark.rows.missing_segments import Needed, open_seen
 from eoctl.spark.rows.record_plan import DirectoryRead, piece_bytes, starting_offset
 from eoctl.spark.rows.source_options import ReadBounds, StreamLimits
 from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, read_piece, record_rows
-from eoctl.spark.streaming.reach import Surveyor
-from recovery.audit.local import tasks_of
+from eoctl.spark.streaming.readable_end import Surveyor
+from recovery.audit.local_workers import tasks_of
 from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError
-from storage.places.find import open_place
+from storage.places.list_places import open_place
 from storage.places.splits import plan_apart, prune_splits, split_places
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from eoctl.spark.rows.source_options import SourceOptions
-    from eoctl.spark.streaming.reach import Reach
+    from eoctl.spark.streaming.readable_end import Reach
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
 

@@ -21,12 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from recovery.changes.plans.confinement import (
-    begins_a_log_dir,
-    why_no_partition,
-    why_not_confined,
-    why_not_made,
-)
 from recovery.changes.plans.file_facts import (
     FileFacts,
     bool_of,
@@ -34,6 +28,12 @@ from recovery.changes.plans.file_facts import (
     plain_object,
     text_of,
     time_ns_of,
+)
+from recovery.changes.plans.path_limits import (
+    begins_a_log_dir,
+    why_no_partition,
+    why_not_confined,
+    why_not_made,
 )
 from recovery.changes.plans.plan import PLAN_ID, Action
 from storage.checksum import crc32c
@@ -318,7 +318,7 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
             return
         if not isinstance(entry, dict):
             return
-        yield entry, unpacker.tell()
+        yield entry, unpacker.report()
 
 
 def _has_entry(data: bytes) -> bool:

@@ -192,7 +192,7 @@ class JournalLoss(NamedTuple):
         )
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """The loss and its change, as text."""
         moment = datetime.fromtimestamp(self.applied_at_ms // 1000, UTC)
         when = f"{moment:%Y-%m-%d %H:%M} UTC (journal {Path(self.journal).name})"
@@ -331,11 +331,11 @@ def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator
         yield each["path"], missing, lost, False
 
 
-def told_of_changes(changes: Sequence[JournalLoss]) -> Iterator[str]:
+def note_of_changes(changes: Sequence[JournalLoss]) -> Iterator[str]:
     """Yield the total loss of each change over all partitions, as its own last lines said."""
     by_journal: dict[str, JournalLoss] = {}
     for each in changes:
         known = by_journal.get(each.journal)
         lost = each.lost if known is None else known.lost.plus(each.lost)
         by_journal[each.journal] = each._replace(lost=lost)
-    yield from (each.told for each in by_journal.values())
+    yield from (each.reported for each in by_journal.values())

@@ -145,7 +145,7 @@ class FileFacts(NamedTuple):
         return facts._replace(mtime_ns=time_ns_of(facts.mtime_ns))
 
 
-def look(
+def inspect(
     path: str, *, touched_from: int | None = 0, digest_range: Range | None = None
 ) -> FileFacts | None:
     """Return the facts of a regular file, or None if the path does not exist.

@@ -23,25 +23,25 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.changes.plans.confinement import (
+from recovery.changes.plans.file_facts import (
+    FileFacts,
+    Range,
+    data_bytes_of,
+    inspect,
+    is_still,
+    list_files,
+    number_of,
+    plain_object,
+    read_chunks,
+    text_of,
+)
+from recovery.changes.plans.path_limits import (
     begins_a_log_dir,
     is_metadata,
     log_dir_of,
     require_in_reach,
     why_not_confined,
     why_not_made,
-)
-from recovery.changes.plans.file_facts import (
-    FileFacts,
-    Range,
-    data_bytes_of,
-    is_still,
-    list_files,
-    look,
-    number_of,
-    plain_object,
-    read_chunks,
-    text_of,
 )
 from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, RefusedError, UsageError
@@ -294,9 +294,9 @@ def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
     """Plan to truncate an existing file.
 
     Raises:
-        AccessError, RefusedError: as `look`.
+        AccessError, RefusedError: as `inspect`.
     """
-    before = look(path, touched_from=after_bytes)
+    before = inspect(path, touched_from=after_bytes)
     if before is None:
         raise _gone(path)
     backup_bytes = data_bytes_of(path, after_bytes, before.file_bytes)
@@ -315,9 +315,9 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
     """Plan to replace the content of a file, or to create it.
 
     Raises:
-        AccessError, RefusedError: as `look`.
+        AccessError, RefusedError: as `inspect`.
     """
-    before = look(path)
+    before = inspect(path)
     backup_bytes = 0 if before is None else before.file_bytes
     return Step(
         action=Action.REPLACE,
@@ -349,9 +349,9 @@ def splice_step(
     With a `digest_range`, only that range and the pieces must be readable.
 
     Raises:
-        AccessError, RefusedError: as `look`.
+        AccessError, RefusedError: as `inspect`.
     """
-    before = look(path, digest_range=digest_range)
+    before = inspect(path, digest_range=digest_range)
     backup_bytes = 0 if before is None else before.file_bytes
     pieces = take_pieces(ranges)
     size_bytes = pieces.total_bytes
@@ -371,9 +371,9 @@ def remove_step(path: str, reason: str) -> Step:
     """Plan to remove an existing file.
 
     Raises:
-        AccessError, RefusedError: as `look`.
+        AccessError, RefusedError: as `inspect`.
     """
-    before = look(path, touched_from=None)
+    before = inspect(path, touched_from=None)
     if before is None:
         raise _gone(path)
     return Step(
@@ -396,9 +396,9 @@ def source_of(path: str) -> PlanSource:
     """Return the facts of a `.log` that a plan is derived from: size, time and the last MiB.
 
     Raises:
-        AccessError, RefusedError: as `look`.
+        AccessError, RefusedError: as `inspect`.
     """
-    before = look(path, touched_from=None)
+    before = inspect(path, touched_from=None)
     if before is None:
         raise _gone(path)
     return PlanSource(path, before)

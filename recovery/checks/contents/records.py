@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.grounds import broker_version as releases
-from recovery.checks.grounds.broker_version import READERS_FAIL
+from recovery.checks.context import broker_version as releases
+from recovery.checks.context.broker_version import READERS_FAIL
 from recovery.replay.end_markers import marker_columns, read_marker
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.grounds.broker_version import BrokerVersion
-    from recovery.checks.grounds.collector import Collector
+    from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.checks.context.collector import Collector
     from storage.formats.coordinator_record import CoordinatorRecord
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow

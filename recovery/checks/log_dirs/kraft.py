@@ -22,13 +22,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.checks.grounds.broker_version import (
+from recovery.checks.context.broker_version import (
     DYNAMIC_QUORUM,
     METADATA_VERSION,
     REFUSES,
     is_before,
 )
-from recovery.checks.grounds.kraft_release import CANNOT_LOAD, ReleaseCheck
+from recovery.checks.context.kraft_release import CANNOT_LOAD, ReleaseCheck
 from recovery.checks.log_dirs.log_dirs import read_topic_id
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
@@ -49,8 +49,8 @@ from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from recovery.checks.grounds.broker_version import BrokerVersion
-    from recovery.checks.grounds.collector import Collector
+    from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.checks.context.collector import Collector
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan

@@ -29,8 +29,8 @@ from recovery.changes.journals.listing import (
     ways_out,
     ways_out_of,
 )
-from recovery.checks.grounds import broker_version as releases
-from recovery.checks.grounds.broker_version import REFUSES, check_release, check_same_properties
+from recovery.checks.context import broker_version as releases
+from recovery.checks.context.broker_version import REFUSES, check_release, check_same_properties
 from recovery.cluster.placement import (
     DirFate,
     NodePlacement,
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recovery.changes.journals.losses import JournalLoss
-    from recovery.checks.grounds.broker_version import BrokerVersion
-    from recovery.checks.grounds.collector import Collector
+    from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.checks.context.collector import Collector
     from recovery.cluster.clusters import Clusters
-    from recovery.cluster.placement import AbsentPartition, HeldBack, Placed
+    from recovery.cluster.placement import AbsentPartition, Blocked, Placed
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import ServerProperties
     from storage.dirs.log_dir import LogDir
@@ -227,14 +227,14 @@ def _check_own_meta(
     log_dir: LogDir, collector: Collector, version: BrokerVersion | None, *, is_kraft: bool
 ) -> None:
     path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
-    is_told = any(each.path == path for each in log_dir.problems)
+    is_reported = any(each.path == path for each in log_dir.problems)
     for error in _format_errors(log_dir):
         if error.path == path:
             # Unreadable meta.properties next to the metadata log end any node.
             has_metadata = any(each.name.topic == METADATA_TOPIC for each in log_dir.partitions)
             collector.add_error(error, broker_action=REFUSES if has_metadata else LOSES_LOG_DIR)
     if log_dir.meta is None:
-        if log_dir.is_log_dir and not is_told:
+        if log_dir.is_log_dir and not is_reported:
             message = f"{META_PROPERTIES_NAME} is missing"
             action = REFUSES if is_kraft else f"{REFUSES} (with KRaft)"
             collector.add("DIR-3", path, message, broker_action=action)
@@ -398,10 +398,10 @@ def _check_checkpoints(
                 action = REFUSES if name in read_first else LOSES_LOG_DIR
             fix = f"eoctl repair {shlex.quote(as_argument(log_dir.path))} --strategy salvage"
             collector.add_error(error, broker_action=action, fix=fix)
-    told = {error.path for error in _format_errors(log_dir)}
+    reported = {error.path for error in _format_errors(log_dir)}
     for name in _CHECKPOINT_ACTIONS:
         path = Path(log_dir.path, name)
-        if os.fspath(path) in told:
+        if os.fspath(path) in reported:
             continue
         try:
             data = read_small_file(path, MAX_FILE_BYTES)
@@ -526,7 +526,7 @@ def _contradicts(collector: Collector, path: str, message: str, expected: str, f
 
 
 # The first of these checkpoints that names a partition gets the finding for its loss.
-_TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
+_REPORTING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
 
 _HELD_ACTIONS = {
     DirState.STRAY: "leaves it aside",
@@ -539,7 +539,7 @@ def check_absent(
     log_dirs: Sequence[LogDir],
     clusters: Clusters,
     collector_of: Callable[[LogDir], Collector],
-    held_back: Sequence[HeldBack] = (),
+    blocked: Sequence[Blocked] = (),
 ) -> None:
     """Check the log dirs of one node for partitions without a directory (DIR-8, DIR-6).
 
@@ -547,12 +547,12 @@ def check_absent(
         log_dirs: the log dirs that are given as a whole.
         clusters: for their metadata.
         collector_of: returns the collector of a log dir.
-        held_back: data in directories with a suffix, of these and other log dirs.
+        blocked: data in directories with a suffix, of these and other log dirs.
     """
     by_path = {each.path: each for each in log_dirs}
-    for held in held_back:
-        _add_held_back(held, collector_of(held.log_dir))
-    for each in find_absent(log_dirs, clusters, held_back):
+    for held in blocked:
+        _add_blocked(held, collector_of(held.log_dir))
+    for each in find_absent(log_dirs, clusters, blocked):
         _add_lines(each, collector_of(by_path[each.log_dir]))
     for each in find_unassigned(log_dirs, clusters):
         log_dir = by_path[each.log_dir]
@@ -569,7 +569,7 @@ def check_absent(
         )
 
 
-def _add_held_back(held: HeldBack, collector: Collector) -> None:
+def _add_blocked(held: Blocked, collector: Collector) -> None:
     """Add a finding (DIR-6) for offsets that only an unserved directory has."""
     does = _HELD_ACTIONS[held.state]
     if not held.live:
@@ -586,16 +586,16 @@ def _add_held_back(held: HeldBack, collector: Collector) -> None:
         expected=f"in {held.live}" if held.live else "a live directory",
         found="only here",
         broker_action=does,
-        fix=held.way_back,
+        fix=held.undo_steps,
     )
 
 
 def _add_lines(absent: AbsentPartition, collector: Collector) -> None:
     names = [name for name, _ in absent.lines]
-    telling = next((each for each in _TELLING if each in names), None)
+    reporting = next((each for each in _REPORTING if each in names), None)
     missing = absent.missing
     for name, offset in absent.lines:
-        is_loss = missing is not None and name == telling
+        is_loss = missing is not None and name == reporting
         collector.add(
             "DIR-8",
             os.fspath(Path(absent.log_dir, name)),
@@ -664,7 +664,7 @@ def lost_by_changes(
             check_id="JNL-3",
             severity=Severity.WARNING if each.is_moved else severity,
             path=directory,
-            message=each.told,
+            message=each.reported,
             topic=name.topic,
             partition=name.partition,
             base_offset=each.base_offset,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.grounds.broker_version import REFUSES
+from recovery.checks.context.broker_version import REFUSES
 from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -28,8 +28,8 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recovery.checks.grounds.collector import Circumstances, Collector
-    from storage.dirs.acknowledged import Missing
+    from recovery.checks.context.collector import Circumstances, Collector
+    from storage.dirs.acknowledged_offsets import Missing
     from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.kernels.protocol import HeaderTable
@@ -58,9 +58,9 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
     checkpointed = log_dir.log_start_offset(directory)
     if checkpointed is not None and is_end_read and checkpointed > end_offset:
         hidden = partition.acknowledged.hidden(end_offset)
-        told = "" if hidden is None else f"; {hidden.offsets} are on disk"
+        reported = "" if hidden is None else f"; {hidden.offsets} are on disk"
         add("OFS-1", LOG_START_NAME, "the log start lies beyond the log: a broker deletes all of"
-            f" it at its start{told}", f"<= {end_offset}", checkpointed)  # fmt: skip
+            f" it at its start{reported}", f"<= {end_offset}", checkpointed)  # fmt: skip
     point = log_dir.recovery_point(directory)
     if point is not None and is_end_read and point > end_offset:
         add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.compaction import TOLD_RATIO, uncompacted
+from storage.dirs.compaction import REPORTED_RATIO, uncompacted
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
 from storage.file_names import DirState, FileSuffix
@@ -83,8 +83,8 @@ def find_uncompacted(selected: Selected, image: ClusterImage | None) -> Iterator
         left = uncompacted(partition, image)
     except EoctlError:
         return
-    if left is not None and left.segments_count and left.dirty_ratio >= TOLD_RATIO:
-        yield f"{partition.path}: {left.told()}"
+    if left is not None and left.segments_count and left.dirty_ratio >= REPORTED_RATIO:
+        yield f"{partition.path}: {left.reported()}"
 
 
 def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:

@@ -10,7 +10,7 @@ from eoctl.clients.log import log_walk
 from eoctl.clients.log.batch_reader import BatchReader
 from eoctl.clients.log.consumer import LogReader
 from eoctl.clients.log.log_walk import DamageError
-from eoctl.serve.logs.wire_walk import WireWalk
+from eoctl.serve.logs.verified_batches import WireWalk
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.formats.legacy_message import MAGIC_V1, Message, encode_message, with_crc

@@ -125,12 +125,12 @@ def test_healthy_logs(
         assert plain[0] == defined(partition, start, end)
 
 
-@given(data=damaged_logs(), is_mended=st.booleans(), wanted=bounds)
+@given(data=damaged_logs(), is_repaired=st.booleans(), wanted=bounds)
 def test_damaged_logs(
     data: bytes, wanted: tuple[int, int], tmp_path_factory: pytest.TempPathFactory, *,
-    is_mended: bool,
+    is_repaired: bool,
 ) -> None:  # fmt: skip
-    data = with_right_checksums(data) if is_mended else data
+    data = with_right_checksums(data) if is_repaired else data
     partition = partition_of(tmp_path_factory.mktemp("log") / "t-0", data)
     start, end = wanted
     plain = read(partition, PLAIN, start, end)

@@ -11,8 +11,8 @@ import pytest
 
 from eoctl.clients.partitions import identity
 from eoctl.clients.partitions.identity import COPY_IDS, OWN_IDS, SESSION_IDS, OwnIds, run_ids
-from recovery.begin.records import NodeIdentity, TopicStart, encode_bootstrap, first_values
-from recovery.checks.grounds.kraft_release import BrokerVersion
+from recovery.checks.context.kraft_release import BrokerVersion
+from recovery.new_log_dir.records import NodeIdentity, TopicStart, encode_bootstrap, first_values
 from storage.errors import EXIT_REFUSED
 from storage.formats.producer_id_record import FIRST_ID
 from storage.formats.producer_snapshot import blank_entry, encode_snapshot

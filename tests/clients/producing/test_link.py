@@ -58,7 +58,7 @@ def test_what_are_no_faults(text: str, words: str) -> None:
     assert caught.value.next_step.startswith("--fault drop=")
 
 
-def course(faults: Faults, count: int, width: int) -> tuple[list[tuple[int, Fate]], Link[int]]:
+def scenario(faults: Faults, count: int, width: int) -> tuple[list[tuple[int, Fate]], Link[int]]:
     """What comes of so many requests, `width` of them on their way at a time."""
     link: Link[int] = Link(faults)
     taken = []
@@ -76,7 +76,7 @@ def test_each_request_ends_once_and_the_seed_decides(
     drop: float, reorder: float, lost_ack: float, seed: int, width: int, count: int
 ) -> None:
     faults = Faults(drop, reorder, lost_ack, seed)
-    taken, link = course(faults, count, width)
+    taken, link = scenario(faults, count, width)
     assert sorted(number for number, _ in taken) == list(range(count))
     fates = [fate for _, fate in taken]
     assert (link.drops, link.lost_acks) == (fates.count(Fate.DROPPED), fates.count(Fate.ACK_LOST))
@@ -84,20 +84,20 @@ def test_each_request_ends_once_and_the_seed_decides(
         min(later for later, _ in taken[index:]) < number for index, (number, _) in enumerate(taken)
     )
     assert link.reorders == overtaken
-    assert course(faults, count, width)[0] == taken
+    assert scenario(faults, count, width)[0] == taken
 
 
 def test_the_rates_are_what_was_asked_for() -> None:
-    _, link = course(Faults(0.2, 0.3, 0.25, seed=5), 10_000, 5)
+    _, link = scenario(Faults(0.2, 0.3, 0.25, seed=5), 10_000, 5)
     for found, wanted in ((link.drops, 2000), (link.reorders, 3000), (link.lost_acks, 2000)):
         assert abs(found - wanted) < 150
 
 
-COURSE = "1? 0? 2- 4- 7- 6+ 9- 3? 8? 5+ 10- 11-"
+SCENARIO = "1? 0? 2- 4- 7- 6+ 9- 3? 8? 5+ 10- 11-"
 
 
 def test_the_course_of_a_seed_stays() -> None:
     """A seed that someone noted down tells the same next year."""
-    taken, _ = course(Faults(0.25, 0.5, 0.25, seed=7), 12, 4)
+    taken, _ = scenario(Faults(0.25, 0.5, 0.25, seed=7), 12, 4)
     marks = {Fate.ANSWERED: "+", Fate.DROPPED: "-", Fate.ACK_LOST: "?"}
-    assert " ".join(f"{number}{marks[fate]}" for number, fate in taken) == COURSE
+    assert " ".join(f"{number}{marks[fate]}" for number, fate in taken) == SCENARIO

@@ -25,7 +25,7 @@ from tests.writing import NOW_MS, NoSyncFileSystem, content, make_log_dir, open_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from storage.kernels.select import KernelName
+    from storage.kernels.kernel_choice import KernelName
     from storage.writing.writer import PartitionWriter
 
 FIRST = ProducerIdentity(7, 0, 0)
@@ -171,11 +171,11 @@ def test_many_batches_are_one_write(tmp_path: Path, runs: list[int]) -> None:
 class CountedValues(list[bytes]):
     """Values that count how often they are looked at."""
 
-    looks = 0
+    inspections = 0
 
     def __getitem__(self, place: Any) -> Any:
         found = super().__getitem__(place)
-        self.looks += len(found) if isinstance(place, slice) else 1
+        self.inspections += len(found) if isinstance(place, slice) else 1
         return found
 
 
@@ -222,7 +222,7 @@ def test_no_value_is_looked_at_for_each_batch(
     producer.flush()
     assert producer.outcome.records == 2000
     assert producer.outcome.batches >= 200
-    assert values.looks <= 10 * len(values)
+    assert values.inspections <= 10 * len(values)
     assert cut_count <= 10 * len(values)
 
 

@@ -43,7 +43,7 @@ def main() -> int:
                     for number, part in enumerate(parts)
                 ]
                 results = [each.result() for each in futures]
-    return _tell(results, time.monotonic() - began)
+    return _report(results, time.monotonic() - began)
 
 
 def _part(scratch: Path, seed: int, numbers: range, part: int) -> Result:
@@ -52,7 +52,7 @@ def _part(scratch: Path, seed: int, numbers: range, part: int) -> Result:
     return run(scratch / "kafka-4.3.1", scratch / "kafka-0.10.2-legacy", own, seed, numbers)
 
 
-def _tell(results: list[Result], seconds: float) -> int:
+def _report(results: list[Result], seconds: float) -> int:
     found = [fault for each in results for fault in each.faults]
     refused = sum((each.refused for each in results), Counter[str]())
     print(

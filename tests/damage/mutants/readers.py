@@ -15,7 +15,7 @@ from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import splits_at
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ def consume(directory: Path) -> Answer:
 
 
 def _of_findings(number: int, findings: Iterable) -> tuple[list[Reported], list[Reported]]:
-    told: tuple[list[Reported], list[Reported]] = ([], [])
+    reported: tuple[list[Reported], list[Reported]] = ([], [])
     for each in findings:
-        told[each.kind in END_KINDS].append(
+        reported[each.kind in END_KINDS].append(
             Reported(
                 number,
                 each.start_pos,
@@ -133,7 +133,7 @@ def _of_findings(number: int, findings: Iterable) -> tuple[list[Reported], list[
                 each.last_offset,
             )
         )
-    return told
+    return reported
 
 
 def export(directory: Path) -> Answer:
@@ -145,9 +145,9 @@ def export(directory: Path) -> Answer:
         reader = RecordReader(split, ReadOptions(columns=("offset",)))
         for batch in reader:
             offsets.update(batch.column(0).to_pylist())
-        told = _of_findings(number, reader.findings)
-        reported += told[0]
-        ends += told[1]
+        reported = _of_findings(number, reader.findings)
+        reported += reported[0]
+        ends += reported[1]
     return Answer(None, offsets, None, tuple(reported), tuple(ends))
 
 
@@ -158,9 +158,9 @@ def audit(directory: Path) -> Answer:
         (split,) = splits_at(place, [0])
         found = summarize_split(split)
         counts.append(found.summary.counts.batches)
-        told = _of_findings(number, found.findings)
-        reported += told[0]
-        ends += told[1]
+        reported = _of_findings(number, found.findings)
+        reported += reported[0]
+        ends += reported[1]
     return Answer(None, None, tuple(counts), tuple(reported), tuple(ends))
 
 

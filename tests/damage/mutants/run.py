@@ -102,17 +102,17 @@ def _compare(answer: Answer, good: Sequence[_Good]) -> tuple[list[str], int]:
         and each.last_offset is not None
         and each.last_offset < each.base_offset - 1
     ]
-    told = [_report_of(each, answer.reported) for each in good]
-    given = _given(answer, good, [each is not None for each in told])
+    reported = [_report_of(each, answer.reported) for each in good]
+    given = _given(answer, good, [each is not None for each in reported])
     problems += [
         f"batch at {each.segment}:{each.batch.pos}, offsets {each.batch.first_offset} to"
         f" {each.batch.last_offset}, is neither given nor reported"
-        for each, is_given, report in zip(good, given, told, strict=True)
+        for each, is_given, report in zip(good, given, reported, strict=True)
         if not is_given and report is None
     ]
     refused_count = sum(
         not is_given and report is not None and each.batch.last_offset == each.true_offset
-        for each, is_given, report in zip(good, given, told, strict=True)
+        for each, is_given, report in zip(good, given, reported, strict=True)
     )
     return problems, refused_count
 
@@ -146,7 +146,7 @@ def _report_of(good: _Good, reported: Sequence[Reported]) -> Reported | None:
     return None
 
 
-def _given(answer: Answer, good: Sequence[_Good], is_told: Sequence[bool]) -> list[bool]:
+def _given(answer: Answer, good: Sequence[_Good], is_reported: Sequence[bool]) -> list[bool]:
     if answer.places is not None:
         return [(each.segment, each.batch.pos) in answer.places for each in good]
     if answer.offsets is not None:
@@ -155,12 +155,12 @@ def _given(answer: Answer, good: Sequence[_Good], is_told: Sequence[bool]) -> li
     assert answer.batches_count is not None
     left = list(answer.batches_count)
     given = []
-    for each, told in zip(good, is_told, strict=True):
-        is_given = not told and left[each.segment] > 0
+    for each, reported in zip(good, is_reported, strict=True):
+        is_given = not reported and left[each.segment] > 0
         left[each.segment] -= is_given
         given.append(is_given)
-    for number, (each, told) in enumerate(zip(good, is_told, strict=True)):
-        if told and left[each.segment] > 0:
+    for number, (each, reported) in enumerate(zip(good, is_reported, strict=True)):
+        if reported and left[each.segment] > 0:
             given[number] = True
             left[each.segment] -= 1
     return given

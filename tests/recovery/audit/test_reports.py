@@ -11,18 +11,18 @@ import pytest
 
 import recovery.summaries.segment
 from eoctl.commands.shared.audit_run import read_transactional_ids
-from recovery.audit.local import read_pieces, tasks_of
+from recovery.audit.local_workers import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import SCHEMA, AuditState
 from recovery.pool import WorkerLostError
 from recovery.summaries.codec import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
-from storage.dirs.acknowledged import Acknowledged
+from storage.dirs.acknowledged_offsets import Acknowledged
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import Split, split_places, splits_at
-from tests.audit_world import World
+from tests.audit_context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,13 +88,13 @@ def named(audit: Audit, report: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("cut", [whole, every_batch, every_third])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_ledger(tmp_path: Path, seed: int, cut: Callable[[SegmentPlace], list[Split]]) -> None:
-    world = World(seed)
-    for log in world.logs:
+    context = Context(seed)
+    for log in context.logs:
         log.write(tmp_path)
     audit = audit_path(tmp_path, cut)
     rows = named(audit, "partitions")
-    assert [(row["topic"], row["partition"]) for row in rows] == [log.key for log in world.logs]
-    for row, log in zip(rows, world.logs, strict=True):
+    assert [(row["topic"], row["partition"]) for row in rows] == [log.key for log in context.logs]
+    for row, log in zip(rows, context.logs, strict=True):
         expected = log.figures()
         assert {name: row[name] for name in expected} == expected, log.name
         assert (row["corrupt_batches"], row["problems_count"]) == (0, 0)
@@ -116,18 +116,18 @@ def test_the_ledger(tmp_path: Path, seed: int, cut: Callable[[SegmentPlace], lis
     torn = [
         (each["producer_id"], each["why"], tuple(each["open_in"])) for each in named(audit, "torn")
     ]
-    assert torn == sorted(world.torn)
-    assert world.torn
+    assert torn == sorted(context.torn)
+    assert context.torn
 
 
 def test_producers_and_topics_add_up(tmp_path: Path) -> None:
-    world = World(3)
-    for log in world.logs:
+    context = Context(3)
+    for log in context.logs:
         log.write(tmp_path)
     audit = audit_path(tmp_path, whole)
     producers, topics = named(audit, "producers"), named(audit, "topics")
     for topic in topics:
-        of_topic = [log for log in world.logs if log.key[0] == topic["topic"]]
+        of_topic = [log for log in context.logs if log.key[0] == topic["topic"]]
         for name in ("batches", "duplicate_batches", "gaps", "aborted_transactions"):
             assert topic[name] == sum(log.figures().get(name, 0) for log in of_topic)
         assert topic["partitions_count"] == 2
@@ -213,7 +213,7 @@ def test_a_copy_that_differs_in_one_batch(
 
 
 def test_what_is_set_aside_is_no_copy(tmp_path: Path) -> None:
-    log = World(4, steps=12).logs[0]
+    log = Context(4, steps=12).logs[0]
     log.write(tmp_path)
     moved = tmp_path / f"{log.name}.0123456789abcdef0123456789abcdef-delete"
     shutil.copytree(tmp_path / log.name, moved)
@@ -230,7 +230,7 @@ def test_what_is_set_aside_is_no_copy(tmp_path: Path) -> None:
 def test_topics_of_two_clusters_are_no_copies(tmp_path: Path, clusters: tuple[str, str]) -> None:
     for number, cluster in enumerate(clusters):
         root = tmp_path / str(number)
-        World(number + 1, steps=20).logs[0].write(root)
+        Context(number + 1, steps=20).logs[0].write(root)
         text = f"version=1\nnode.id=1\ncluster.id={cluster}\n"
         (root / "meta.properties").write_text(text)
     listing = list_places([str(tmp_path / "*")])
@@ -251,7 +251,7 @@ def by_place(pieces: Sequence[ReadPiece]) -> list[ReadPiece]:
 
 
 def test_processes_find_the_same(tmp_path: Path) -> None:
-    for log in World(1).logs:
+    for log in Context(1).logs:
         log.write(tmp_path)
     listing = list_places([str(tmp_path)])
     splits = [split for place in listing.places for split in every_third(place)]
@@ -280,7 +280,7 @@ def always_dying(split: Split) -> PieceSummary:
 def test_a_killed_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EOCTL_TEST_DIED", str(tmp_path / "died"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for log in World(2, steps=10).logs:
+    for log in Context(2, steps=10).logs:
         log.write(tmp_path / "logs")
     splits = split_places(list_places([str(tmp_path / "logs")]).places, 1 << 30)
     alone = by_place([*read_pieces(splits, 1)])
@@ -325,8 +325,8 @@ def all_rows(audit: Audit) -> dict[str, Any]:
 
 @pytest.mark.exhaustive
 def test_only_new_segments_are_read(tmp_path: Path) -> None:
-    world, root, state = World(5), tmp_path / "logs", tmp_path / "state"
-    for log in world.logs:
+    context, root, state = Context(5), tmp_path / "logs", tmp_path / "state"
+    for log in context.logs:
         log.write(root)
     first, names = with_state(state, root)
     assert names == sorted(map(str, root.glob("*/*.log")))
@@ -334,13 +334,13 @@ def test_only_new_segments_are_read(tmp_path: Path) -> None:
     assert names == []
     assert all_rows(again) == all_rows(first)
     # The last segment grows, another one begins, and retention removes the first one.
-    log = next(each for each in world.logs if len(each.segments) > 2)
+    log = next(each for each in context.logs if len(each.segments) > 2)
     times = {path: path.stat().st_mtime_ns for path in root.glob("*/*.log")}
     grown = root / log.name / f"{log.segments[-1][0]:020d}.log"
     shutil.rmtree(root / log.name)
-    log.data(world._tick(), 9999, 0, 2, is_transactional=True)
+    log.data(context._tick(), 9999, 0, 2, is_transactional=True)
     log.roll()
-    log.again(world._tick(), 9999, 0, 1)
+    log.again(context._tick(), 9999, 0, 1)
     rolled = root / log.name / f"{log.segments[-1][0]:020d}.log"
     log.write(root)
     for path, modified_ns in times.items():
@@ -353,7 +353,7 @@ def test_only_new_segments_are_read(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_was_gone_is_looked_for_again(tmp_path: Path) -> None:
-    for log in World(5, steps=5).logs:
+    for log in Context(5, steps=5).logs:
         log.write(tmp_path / "logs")
     path = min((tmp_path / "logs").glob("*/*.log"))
     places = list_places([str(tmp_path / "logs")]).places
@@ -369,8 +369,8 @@ def test_a_segment_that_was_gone_is_looked_for_again(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_segment_that_has_changed_is_read_again(tmp_path: Path) -> None:
-    world, root, state = World(5), tmp_path / "logs", tmp_path / "state"
-    for log in world.logs:
+    context, root, state = Context(5), tmp_path / "logs", tmp_path / "state"
+    for log in context.logs:
         log.write(root)
     with_state(state, root)
     for change in (
@@ -404,7 +404,7 @@ def test_what_is_no_state(tmp_path: Path) -> None:
 def test_a_state_of_another_release_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for log in World(5, steps=5).logs:
+    for log in Context(5, steps=5).logs:
         log.write(tmp_path / "logs")
     _, first = with_state(tmp_path / "state", tmp_path / "logs")
     _, names = with_state(tmp_path / "state", tmp_path / "logs", program="the next")
@@ -417,7 +417,7 @@ def test_a_state_of_another_release_is_passed_over(
 def test_what_could_not_be_read_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for log in World(5, steps=5).logs:
+    for log in Context(5, steps=5).logs:
         log.write(tmp_path / "logs")
     path = min((tmp_path / "logs").glob("*/*.log"))
 

@@ -18,7 +18,7 @@ from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files.fsio import FileSystem
 from tests.crash.faults import FailingFileSystem
-from tests.crash.small_plan import LOG, PLAN_ID, apply, plan_of, prepare, take_back
+from tests.crash.small_plan import LOG, PLAN_ID, apply, plan_of, prepare, revert
 from tests.crash.trees import difference, tree_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_it_goes_through_json(root: Path, plan: Plan) -> None:
     before = tree_of(root / "log-dir", directory_times=True)
     apply(FileSystem(), parse_plan(encode_plan(plan), "p"))
     assert difference(before, tree_of(root / "log-dir"))
-    take_back(FileSystem(), root)
+    revert(FileSystem(), root)
     assert difference(before, tree_of(root / "log-dir", directory_times=True)) == []
 
 
@@ -77,7 +77,7 @@ def test_applied_undone_and_applied_again(root: Path, plan: Plan) -> None:
     for _ in range(3):
         apply(FileSystem(), plan)
         assert read_journal(journal_dir(root)).status is Status.APPLIED
-        take_back(FileSystem(), root)
+        revert(FileSystem(), root)
         assert difference(before, tree_of(root / "log-dir")) == []
 
 
@@ -104,7 +104,7 @@ def test_what_a_broker_did_since_is_kept(
     change(root / "log-dir")
     found = tree_of(root, directory_times=True)
     with pytest.raises(RefusedError, match=r"changed|was not there"):
-        take_back(FileSystem(), root)
+        revert(FileSystem(), root)
     if is_interrupted:
         with pytest.raises(RefusedError, match=r"changed|was not there") as caught:
             finish(FileSystem(), str(journal_dir(root)))
@@ -118,7 +118,7 @@ def test_what_is_not_kafkas_does_not_matter(root: Path, plan: Plan) -> None:
     (root / "log-dir" / "out.log.txt").write_text("x")
     (root / "log-dir" / "t-0" / "notes").write_text("x")
     (root / "log-dir" / "x.eoctl-tmp").mkdir()
-    take_back(FileSystem(), root)
+    revert(FileSystem(), root)
     found = tree_of(root / "log-dir")
     assert {name: found[name] for name in before} == before
 
@@ -163,7 +163,7 @@ def test_a_damaged_backup_is_not_put_back(root: Path, plan: Plan, name: str, is_
         backup.write_bytes(b"?" * backup.stat().st_size)
     found = tree_of(root / "log-dir")
     with pytest.raises(RefusedError, match="is not what was kept"):
-        take_back(FileSystem(), root)
+        revert(FileSystem(), root)
     assert difference(found, tree_of(root / "log-dir")) == []
 
 
@@ -176,7 +176,7 @@ def test_a_plan_that_was_exchanged_is_not_finished(root: Path, plan: Plan) -> No
     (journal_dir(root) / "plan.json").write_bytes(encode_plan(plan._replace(steps=tuple(other))))
     with pytest.raises(RefusedError, match="is not the plan"):
         finish(FileSystem(), str(journal_dir(root)))
-    take_back(FileSystem(), root)
+    revert(FileSystem(), root)
 
 
 def test_the_user_s_own_directory_keeps_its_mode(root: Path, plan: Plan) -> None:
@@ -186,7 +186,7 @@ def test_the_user_s_own_directory_keeps_its_mode(root: Path, plan: Plan) -> None
     apply(FileSystem(), plan, backup_dir=str(place))
     assert stat.S_IMODE(place.stat().st_mode) == 0o1757
     assert (place / PLAN_ID / JOURNAL_NAME).exists()
-    take_back(FileSystem(), root, "own")
+    revert(FileSystem(), root, "own")
 
 
 def test_without_a_backup_there_is_no_way_back_but_forward(root: Path, plan: Plan) -> None:
@@ -197,7 +197,7 @@ def test_without_a_backup_there_is_no_way_back_but_forward(root: Path, plan: Pla
     with pytest.raises(KeyboardInterrupt):
         apply(Dying(), plan, has_backup=False)
     with pytest.raises(RefusedError, match="without a backup"):
-        take_back(FileSystem(), root)
+        revert(FileSystem(), root)
     assert not finish(FileSystem(), str(journal_dir(root))).was_done
     assert finish(FileSystem(), str(journal_dir(root))).was_done
 
@@ -213,7 +213,7 @@ def test_backups_are_links_and_cuts(root: Path) -> None:
     kept = {path.name: path.stat() for path in journal_dir(root).iterdir()}
     assert kept["00003-00000000000000000020.log"].st_size == len(b"a later segment")
     assert sum(each.st_blocks * 512 for each in kept.values()) < 100_000
-    take_back(FileSystem(), root)
+    revert(FileSystem(), root)
     found = log.stat()
     assert (found.st_size, found.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert found.st_blocks <= before.st_blocks + 16

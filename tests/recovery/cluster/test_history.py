@@ -74,7 +74,7 @@ def seen(changes: list[Any], *kinds: type) -> list[Any]:
     return [each for each in changes if isinstance(each, kinds or PartitionChange)]
 
 
-def told(changes: list[Any]) -> list[tuple[Any, ...]]:
+def reported(changes: list[Any]) -> list[tuple[Any, ...]]:
     return [
         (each.offset, each.topic, [str(why) for why in each.why])
         for each in seen(changes, PartitionChange)
@@ -188,7 +188,7 @@ def test_reasons(directory: Path) -> None:
         ],
     )
     changes, history = history_of(directory)
-    assert told(changes) == [
+    assert reported(changes) == [
         (1, "t", ["created"]),
         (2, "t", ["election", "ISR shrink"]),
         (3, "t", ["election", "ISR shrink", "ELR"]),
@@ -326,7 +326,7 @@ def test_a_directory_of_snapshots_alone(directory: Path) -> None:
     put_snapshot(directory, 10, topic("t", T), time_ms=7)
     put_snapshot(directory, 20, topic("t", T), partition(T, [1, 2]), time_ms=8)
     changes, history = history_of(directory)
-    assert told(changes) == [(19, "t", ["snapshot"])]
+    assert reported(changes) == [(19, "t", ["snapshot"])]
     assert (history.start_offset, history.end_offset, history.is_complete) == (20, 20, True)
 
 
@@ -362,7 +362,7 @@ def test_a_gap_is_told_and_the_rest_counts(directory: Path) -> None:
     last = batch(6, [change(T, isr=[2, 1])], time_ms=40)
     (directory / f"{0:020d}.log").write_bytes(first + lost + later + last)
     changes, history = history_of(directory)
-    assert told(changes) == [
+    assert reported(changes) == [
         (1, "t", ["created"]),
         (5, "t", ["snapshot"]),
         (6, "t", ["ISR expand"]),
@@ -401,7 +401,7 @@ def test_a_snapshot_ahead_of_its_log(directory: Path) -> None:
     write_log(directory, [(1, [topic("t", T), partition(T, [1, 2])])])
     put_snapshot(directory, 50, topic("u", U), partition(U, [3]), time_ms=9)
     changes, history = history_of(directory)
-    assert told(changes) == [
+    assert reported(changes) == [
         (1, "t", ["created"]),
         (49, "t", ["snapshot"]),
         (49, "u", ["snapshot"]),
@@ -415,7 +415,7 @@ def test_records_that_are_not_understood(directory: Path) -> None:
     broken, newer = b"\x00\x02\x00", b"\x01\xff\x7f\x00"
     write_log(directory, [(1, [topic("t", T), newer, broken, partition(T, [1])])])
     changes, history = history_of(directory)
-    assert told(changes) == [(3, "t", ["created"])]
+    assert reported(changes) == [(3, "t", ["created"])]
     assert [(each.offset, each.end_offset) for each in seen(changes, Unread)] == [(1, 2), (2, 3)]
     assert history.image.unknown_records_count == 2
     assert not history.is_complete

@@ -63,9 +63,9 @@ def test_of_an_older_copy_what_the_newest_has_too(tmp_path: Path) -> None:
     copies = copies_of(tmp_path)
     assert counted_to(copies, (1, 2, 3), 14).end_offset == 12
     found = counted_to(copies, (1, 2, 3), 30, read=copies[1])
-    assert (found.end_offset, found.parted_from) == (10, copies[0].partition.path)
+    assert (found.end_offset, found.diverged_from) == (10, copies[0].partition.path)
     found = counted_to(copies, (1, 2, 3), 9, read=copies[1])
-    assert (found.end_offset, found.parted_from) == (9, None)
+    assert (found.end_offset, found.diverged_from) == (9, None)
     (Path(copies[1].partition.path) / "leader-epoch-checkpoint").unlink()
     copies = copies_of(tmp_path)
     assert counted_to(copies, (1, 2, 3), 9, read=copies[1]).end_offset == 0

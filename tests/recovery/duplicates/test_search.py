@@ -377,7 +377,7 @@ def test_topics_without_sequences(tmp_path: Path, topic: str) -> None:
     assert [row.kind for row in rows] == [SUSPECTED]
     space = SpillSpace(1 << 20, str(tmp_path))
     found = DuplicateSearch(
-        discover([path]).selected, DuplicateOptions(), space, asked_for=lambda _: False
+        discover([path]).selected, DuplicateOptions(), space, requested=lambda _: False
     )
     assert list(found.duplicates()) == []
     assert "name their directories" in found.notes[0]

@@ -12,7 +12,7 @@ import pytest
 from recovery.elections.advice import advise
 from recovery.elections.nodes import find_dead_cluster
 from recovery.elections.orders import NEVER
-from tests.deaths_judge import advice_of, course_of, judge, lost_values, shown_first
+from tests.deaths_judge import advice_of, judge, lost_values, scenario_of, shown_first
 from tests.kafka.deaths import AT_ONCE, DEATHS, ONE, REPLICAS, Order, Seen
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def test_no_order_was_better_than_the_best(dead: tuple[Path, str, Answers]) -> N
             list(rows)
             for _, rows in groupby(sorted(seen, key=lambda row: row.topic), lambda row: row.topic)
         ]
-        courses = [course_of(rows, is_led=death == ONE) for rows in topics]
+        scenarios = [scenario_of(rows, is_led=death == ONE) for rows in topics]
         lost = sum(len(lost_values(root, rows)) for rows in topics)
-        leaderless = sum(each.step == NEVER for each in courses)
-        return lost, leaderless, sum(each.step for each in courses)
+        leaderless = sum(each.step == NEVER for each in scenarios)
+        return lost, leaderless, sum(each.step for each in scenarios)
 
     best = advice_of(root, death).orders[0].order
     least = min(map(weight, whole.values()))

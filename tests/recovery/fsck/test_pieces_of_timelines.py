@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.checks.partition_check import CheckOptions
-from recovery.fsck.look import look_at_one
 from recovery.fsck.one_pass import CheckJob
+from recovery.fsck.partition_state import inspect_one
 from recovery.summaries.codec import pack_partition, pack_piece, unpack_partition, unpack_piece
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
@@ -27,7 +27,7 @@ from recovery.timeline.piece import (
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import CorruptError
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import TimelineStart, split_places, splits_at
 from tests.audit_logs import Batch, write_segments
 from tests.damage.planted import FAULTS
@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:
 
 
 def of_a_check(selected: Selected) -> Timeline:
-    return look_at_one(CheckJob(selected, None, CheckOptions(0))).timeline
+    return inspect_one(CheckJob(selected, None, CheckOptions(0))).timeline
 
 
 def start_of(selected: Selected) -> TimelineStart:

@@ -111,10 +111,10 @@ def test_a_line_feed_cannot_be_said() -> None:
         (b"g,t,0,1\0", "line 1: offset '1\\x00' is no number"),
     ],
 )  # fmt: skip
-def test_bad_lines_are_named(data: bytes, told: str) -> None:
+def test_bad_lines_are_named(data: bytes, reported: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_offsets(data, "f")
-    assert told in caught.value.message
+    assert reported in caught.value.message
 
 
 def test_all_bad_lines_at_once() -> None:

@@ -28,7 +28,7 @@ from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
 from storage.log.decoded_records import marker_is_commit
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.log_reader import FindingsList
 from storage.places.splits import Split, split_places
 from tests.audit_logs import Batch, write_segments
@@ -411,11 +411,11 @@ def check_findings(place: SegmentPlace) -> None:
         verdicts = {(each.start_pos, each.end_pos) for each in scan.verdicts}
     reader = RecordReader(Split(place, 0, place.file_bytes, is_last=True))
     list(reader)
-    told = {(each.start_pos, each.end_pos) for each in reader.findings}
-    assert verdicts <= told
+    reported = {(each.start_pos, each.end_pos) for each in reader.findings}
+    assert verdicts <= reported
     starts = {start for start, _ in verdicts}
     undecodable = {each for each in bad if each[0] not in starts}
-    assert told - verdicts == undecodable
+    assert reported - verdicts == undecodable
     assert reader.findings == sorted(reader.findings, key=lambda each: each[1:3])
 
 
@@ -593,8 +593,8 @@ def test_what_cannot_be_read_is_named_once(tmp_path: Path) -> None:
     found = FindingsList.of(split)
     found.add_unreadable(AccessError(OSError(errno.EACCES, "Permission denied"), path), 0, 9)
     found.finish()
-    told = f"{path}: positions 0 to 9: unreadable: Permission denied"
-    assert [str(each) for each in found.found] == [told]
+    reported = f"{path}: positions 0 to 9: unreadable: Permission denied"
+    assert [str(each) for each in found.found] == [reported]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.collector import Collector
 from recovery.rules.catalogue import PAGES, RULES, explain, find_rules, fix_of, severity_of
 from recovery.rules.findings import Severity
 from tests import rule_pages

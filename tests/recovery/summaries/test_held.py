@@ -17,9 +17,9 @@ from recovery.summaries.codec import LoadedSummary, Shelf
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.errors import AccessError
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import splits_at
-from tests.audit_world import World
+from tests.audit_context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,16 +67,16 @@ def test_what_is_put_comes_back(temporary: Path, memory_bytes: int) -> None:
 
 
 def test_nothing_is_left_of_a_killed_process(temporary: Path) -> None:
-    ready, told = os.pipe()
+    ready, reported = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             held = Shelf(0).put(b"x" * 100)
-            os.write(told, b"yes" if held.packed() == b"x" * 100 else b"no")
+            os.write(reported, b"yes" if held.packed() == b"x" * 100 else b"no")
             signal.pause()
         finally:
             os._exit(1)
-    os.close(told)
+    os.close(reported)
     assert os.read(ready, 3) == b"yes"
     os.close(ready)
     os.kill(child, signal.SIGKILL)
@@ -168,7 +168,7 @@ def test_golden_directories(golden: Callable[[str], Path], pattern: str) -> None
 @pytest.mark.usefixtures("temporary")
 def test_planted_faults(tmp_path: Path) -> None:
     for seed in range(2):
-        for log in World(seed, steps=30).logs:
+        for log in Context(seed, steps=30).logs:
             log.write(tmp_path / f"broker-{seed}")
     check_shelves(list_places([f"{tmp_path}/broker-*"]))
 
@@ -202,8 +202,8 @@ def test_one_is_unpacked_at_a_time(golden: Callable[[str], Path]) -> None:
         before = len(alive)
         for row in audit.each_row(name):
             assert len(row) == len(COLUMNS[name])
-        looked = len(alive) - before
-        assert looked >= len(packed) // 3 or name in {"partitions", "topics", "corrupt"}, name
+        inspected = len(alive) - before
+        assert inspected >= len(packed) // 3 or name in {"partitions", "topics", "corrupt"}, name
     assert set(alive) == {0}
 
 

@@ -24,10 +24,10 @@ from recovery.summaries.partition import (
     partition_of,
 )
 from recovery.summaries.segment import read_split
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import TimelineStart, plan_places
+from tests.audit_context import Context
 from tests.audit_logs import Batch, write_segments
-from tests.audit_world import World
 from tests.drawn import examples
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def check_trees(path: Path, *, has_timeline: bool = True) -> int:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(12))
 def test_worlds_with_planted_faults(tmp_path: Path, seed: int) -> None:
-    for log in World(seed, steps=40).logs:
+    for log in Context(seed, steps=40).logs:
         log.write(tmp_path)
     assert check_trees(tmp_path, has_timeline=seed % 2 == 0)
 

@@ -38,7 +38,7 @@ from storage.kernels.layouts import empty_table
 from storage.kernels.numpy_kernel import rows_of as rows_in
 from storage.kernels.numpy_kernel import table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.listing import UNSEQUENCED_TOPICS
 from storage.places.splits import Split, split_places
 from tests.audit_logs import CONTROL_KINDS, Batch, define_all, encoded, write_segments

@@ -63,11 +63,11 @@ def test_blocks_of_any_size(
         )
         found += zip(*(column.tolist() for column in columns), strict=True)
     assert (found, pairs.open) == define(batches)
-    told: list[int] = []
-    blocks = read_ended(partition, told.append).blocks
+    reported: list[int] = []
+    blocks = read_ended(partition, reported.append).blocks
     offsets = [offset for block in blocks for offset in block.marker_offset.tolist()]
     assert offsets == [each[3] for each in found]
-    assert sum(told) == partition.files.log_bytes
+    assert sum(reported) == partition.files.log_bytes
 
 
 def test_over_segments(tmp_path: Path) -> None:

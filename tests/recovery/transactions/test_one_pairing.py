@@ -18,7 +18,7 @@ from recovery.transactions.view import TransactionView
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC_POS
 from storage.log.decoded_records import BatchOutcome, MarkerIndex, marker_is_commit
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.producers.pairs import NO_DATA
 from storage.producers.transactions import OpenTransactions
 from tests.audit_logs import Batch, write_segments

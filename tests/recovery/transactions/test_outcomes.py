@@ -9,7 +9,7 @@ import pytest
 
 from recovery.transactions import outcomes
 from recovery.transactions.outcomes import later_segments
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from tests.audit_logs import Batch, encoded, write_segments
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.kernels.numpy_kernel import scan_tables
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import split_places
 from tests.drawn import times
 from tests.transaction_logs import Log, Written, damaged, example, flipped, index_of, write

@@ -17,7 +17,7 @@ from storage.formats.txn_index import AbortedTxn, encode_entries
 from storage.kernels.numpy_kernel import table_of
 from storage.log.decoded_records import BatchOutcome, MarkerIndex
 from storage.log.segment import open_segment
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from tests.audit_logs import CONTROL_KINDS, Batch, encoded, write_segments
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from recovery.changes.plans.changeable import lower_offset
 from recovery.changes.plans.plan import Action, encode_plan, make_plan, parse_plan
+from recovery.changes.plans.preconditions import lower_offset
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.end_markers import read_marker
 from recovery.replay.recover_state import recover_state

@@ -214,8 +214,10 @@ def test_a_file_in_no_kafka_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(NotKafkaError) as caught:
         discover([tmp_path / "notes.txt"])
-    told = f"{tmp_path}/notes.txt: its directory {tmp_path} is neither a log dir nor a partition"
-    assert caught.value.message.startswith(told)
+    reported = (
+        f"{tmp_path}/notes.txt: its directory {tmp_path} is neither a log dir nor a partition"
+    )
+    assert caught.value.message.startswith(reported)
 
 
 def test_a_snapshot_makes_a_partition(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.dirs.acknowledged import Acknowledged
+from storage.dirs.acknowledged_offsets import Acknowledged
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.offset_ledger import (
     MAX_GAPS,

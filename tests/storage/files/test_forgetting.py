@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.lab.nodes.forgetting import ForgettingFileSystem
+from eoctl.lab.nodes.power_loss import ForgettingFileSystem
 from storage.files import fsio
 from storage.files.fsio import FileSystem, attributes_for, sync_tree
 from tests.crash.recording import RecordingFileSystem

@@ -120,8 +120,8 @@ def test_any_bad_sectors(path: Path, sectors: set[int], pos: int, count: int, ch
         # A bad last sector hides where the file ends.
         if pos + count > len(CONTENT) and sectors & {19, 20}:
             assert data[: end - pos] == with_zeros(pos, end, holes)
-            told = [each[:1] for each in holes if each.start_pos < len(CONTENT)]
-            assert told == [each[:1] for each in expected]
+            reported = [each[:1] for each in holes if each.start_pos < len(CONTENT)]
+            assert reported == [each[:1] for each in expected]
         else:
             assert data == with_zeros(pos, end, expected)
             assert holes == tuple(expected)

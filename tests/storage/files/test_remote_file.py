@@ -27,7 +27,7 @@ from storage.files.file_systems import (
 )
 from storage.files.positioned_file import FileRange, Unreadable
 from storage.formats.offset_index import encode_entries
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import Split, split_places
 from tests.remote_trees import Range, WatchedHandler, watched
 from tests.storage.places.test_splits import batch, true_entries

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from storage.formats.record_batch import CONTROL_MASK
 from storage.kernels import native_kernel, numpy_kernel
+from storage.kernels.kernel_choice import KERNEL_VARIABLE
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.record_table import decode_records
-from storage.kernels.select import KERNEL_VARIABLE
 from storage.log.segment import open_segment
 from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, many_batches

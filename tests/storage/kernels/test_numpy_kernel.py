@@ -25,7 +25,7 @@ from tests.made_logs import damaged_logs, logs, many_batches, with_right_checksu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from storage.kernels.select import KernelName
+    from storage.kernels.kernel_choice import KernelName
     from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"

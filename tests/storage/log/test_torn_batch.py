@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COUNT = 4
 
 
-class World:
+class Context:
     """A log of some leases, and what it becomes."""
 
     def __init__(self, root: Path) -> None:
@@ -69,32 +69,33 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("torn"))
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    return Context(tmp_path_factory.mktemp("torn"))
 
 
 @given(st.data())
-def test_cut_short_anywhere_in_the_last_batch(world: World, data: st.DataObject) -> None:
+def test_cut_short_anywhere_in_the_last_batch(context: Context, data: st.DataObject) -> None:
     batch = data.draw(st.integers(0, COUNT - 1))
-    world.require(
-        world.data[: data.draw(st.integers(world.ends[batch], world.ends[batch + 1] - 1))], batch
+    context.require(
+        context.data[: data.draw(st.integers(context.ends[batch], context.ends[batch + 1] - 1))],
+        batch,
     )
 
 
 @pytest.mark.parametrize("batch, zeros", [*itertools.product(range(COUNT + 1), [1, 18, 61, 5000])])
-def test_zeros_at_the_end(world: World, batch: int, zeros: int) -> None:
+def test_zeros_at_the_end(context: Context, batch: int, zeros: int) -> None:
     """The size came to the disk and the data did not, or the file was preallocated."""
-    world.require(world.data[: world.ends[batch]] + bytes(zeros), batch)
+    context.require(context.data[: context.ends[batch]] + bytes(zeros), batch)
 
 
-def test_a_block_that_was_not_written(world: World) -> None:
-    start_pos, end = world.ends[-2:]
+def test_a_block_that_was_not_written(context: Context) -> None:
+    start_pos, end = context.ends[-2:]
     block_pos = start_pos // 512 * 512 + 512
     assert block_pos < end - 50
-    world.require(world.data[:block_pos] + bytes(end - block_pos), COUNT - 1)
+    context.require(context.data[:block_pos] + bytes(end - block_pos), COUNT - 1)
     # No block of a disk begins there.
-    broken = world.data[: block_pos - 20] + bytes(20) + world.data[block_pos:]
-    world.require_refused(broken, start_pos)
+    broken = context.data[: block_pos - 20] + bytes(20) + context.data[block_pos:]
+    context.require_refused(broken, start_pos)
 
 
 PLACE_BYTES = 8  # of the base offset, which no checksum covers
@@ -102,20 +103,20 @@ EPOCH_BYTES = range(12, 16)  # nor the leader epoch
 
 
 @given(st.data())
-def test_any_other_byte_is_damage(world: World, data: st.DataObject) -> None:
+def test_any_other_byte_is_damage(context: Context, data: st.DataObject) -> None:
     """Also in the last batch: it was synced and answered."""
-    pos = data.draw(st.integers(0, len(world.data) - 1))
-    start_pos = max(each for each in world.ends if each <= pos)
-    value = data.draw(st.integers(1, 255)) ^ world.data[pos]
-    broken = world.data[:pos] + bytes([value]) + world.data[pos + 1 :]
+    pos = data.draw(st.integers(0, len(context.data) - 1))
+    start_pos = max(each for each in context.ends if each <= pos)
+    value = data.draw(st.integers(1, 255)) ^ context.data[pos]
+    broken = context.data[:pos] + bytes([value]) + context.data[pos + 1 :]
     if pos - start_pos >= PLACE_BYTES and pos - start_pos not in EPOCH_BYTES:
-        world.require_refused(broken, start_pos)
+        context.require_refused(broken, start_pos)
         return
     # It is seen at the next batch, or says nothing of what was given out.
-    world.log.write_bytes(broken)
-    ids = world.open()
+    context.log.write_bytes(broken)
+    ids = context.open()
     with suppress(RefusedError):
         ids.refresh()
         assert len(ids.leases()) == COUNT
         assert ids.ids.next_lease_id == FIRST_ID + COUNT
-    assert world.log.read_bytes() == broken
+    assert context.log.read_bytes() == broken

@@ -14,7 +14,7 @@ from recovery.summaries.codec import pack_split, unpack_split
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.places import splits as splits_module
-from storage.places.find import list_places
+from storage.places.list_places import list_places
 from storage.places.splits import MAX_PARTS_COUNT, plan_places, proven
 from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs

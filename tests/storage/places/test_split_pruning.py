@@ -14,7 +14,7 @@ from storage.dirs.lookup import DoubtfulOffsets
 from storage.formats import time_index
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import SearchBounds, Split, prune_splits, split_places, splits_at
 from tests.batches import encoded_batch
 from tests.drawn import examples

@@ -14,7 +14,7 @@ from recovery.rebuild.index_builder import IndexBuilder
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries, parse_entries
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
-from storage.places.find import list_places, open_place
+from storage.places.list_places import list_places, open_place
 from storage.places.splits import Split, split_places
 from tests.batches import encoded_batch
 from tests.drawn import examples

@@ -204,11 +204,11 @@ def test_last_stable_offset_is_what_a_broker_told_a_client(golden: Callable[[str
     assert len(consumed) == 15
     for path in consumed:
         with path.open() as lines:
-            told = json.loads(next(lines))
-        name = f"{told['topic']}-{told['partition']}"
+            reported = json.loads(next(lines))
+        name = f"{reported['topic']}-{reported['partition']}"
         (selected,) = discover([golden("kafka-4.3.1") / "clean" / name]).selected
         partition = Partition.of(selected)
         end = partition.log_end()
         assert end is not None
         found = open_transactions(partition, bulk=False).last_stable_offset(end.offset)
-        assert (name, found) == (name, told["high_watermark"])
+        assert (name, found) == (name, reported["high_watermark"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.begin.records import BATCH_RECORDS, encode_bootstrap
+from recovery.new_log_dir.records import BATCH_RECORDS, encode_bootstrap
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ class Clock:
         return self.ms
 
 
-class World:
+class Context:
     """A log dir, and anybody's view of its ids."""
 
     def __init__(self, root: Path) -> None:
@@ -60,98 +60,98 @@ class World:
         options = {"now_ms": self.clock, "topic_id": TOPIC_ID, **more}
         return ProducerIds.at(self.log_dir, fs, **options)
 
-    def look(self) -> ProducerIds:
+    def inspect(self) -> ProducerIds:
         found = ProducerIds.at(self.log_dir, None, now_ms=self.clock)
         found.refresh()
         return found
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def context(tmp_path: Path) -> Context:
+    return Context(tmp_path)
 
 
 # --- the sequence ---------------------------------------------------------------------------------
 
 
-def test_blocks_of_several_owners_never_meet(world: World) -> None:
-    one, other = world.open(block_size=3), world.open(block_size=100)
+def test_blocks_of_several_owners_never_meet(context: Context) -> None:
+    one, other = context.open(block_size=3), context.open(block_size=100)
     given = [each.next_id() for each in (one, other, one, other, one, one, other)]
     first = FIRST_ID
     assert given == [first, first + 3, first + 1, first + 4, first + 2, first + 103, first + 5]
-    assert world.look().ids.next_block_id == first + 106
+    assert context.inspect().ids.next_block_id == first + 106
 
 
-def test_a_block_is_on_disk_before_an_id_of_it_is_given(world: World) -> None:
-    ids = world.open()
+def test_a_block_is_on_disk_before_an_id_of_it_is_given(context: Context) -> None:
+    ids = context.open()
     assert ids.next_id() == FIRST_ID
     ids.close()
-    assert world.open().next_id() == FIRST_ID + 1000
+    assert context.open().next_id() == FIRST_ID + 1000
 
 
-def test_leases_use_up_a_block_that_all_share(world: World) -> None:
-    given = [world.open(block_size=2).acquire(f"app-{n}", 1).producer_id for n in range(3)]
+def test_leases_use_up_a_block_that_all_share(context: Context) -> None:
+    given = [context.open(block_size=2).acquire(f"app-{n}", 1).producer_id for n in range(3)]
     assert given == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 2]
-    assert world.open().next_id() == FIRST_ID + 4
+    assert context.open().next_id() == FIRST_ID + 4
 
 
-def test_a_block_begins_above_what_is_in_use(world: World) -> None:
+def test_a_block_begins_above_what_is_in_use(context: Context) -> None:
     """As after the log was lost; ids that are none of ours do not count."""
     in_use = (5, FIRST_ID - 1, FIRST_ID + 4711, FIRST_ID + 3, END_ID, END_ID + 7)
-    assert world.open(ids_in_use=lambda: in_use).next_id() == FIRST_ID + 4712
-    assert world.open(ids_in_use=lambda: in_use).acquire("a", 1).producer_id == FIRST_ID + 5712
+    assert context.open(ids_in_use=lambda: in_use).next_id() == FIRST_ID + 4712
+    assert context.open(ids_in_use=lambda: in_use).acquire("a", 1).producer_id == FIRST_ID + 5712
 
 
-def test_the_sequence_ends(world: World) -> None:
-    assert world.open(block_size=2, ids_in_use=lambda: (END_ID - 4,)).next_id() == END_ID - 3
+def test_the_sequence_ends(context: Context) -> None:
+    assert context.open(block_size=2, ids_in_use=lambda: (END_ID - 4,)).next_id() == END_ID - 3
     with pytest.raises(RefusedError, match="all producer ids below"):
-        world.open(block_size=2).next_id()
-    assert world.open(block_size=1).next_id() == END_ID - 1
+        context.open(block_size=2).next_id()
+    assert context.open(block_size=1).next_id() == END_ID - 1
     with pytest.raises(RefusedError, match="all producer ids below"):
-        world.open(block_size=1).next_id()
+        context.open(block_size=1).next_id()
 
 
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def test_the_same_app_gets_its_id_with_a_higher_generation(world: World) -> None:
-    first = world.open().acquire("a", HOUR_MS, partitions=[("t", 0), ("u", 3)])
+def test_the_same_app_gets_its_id_with_a_higher_generation(context: Context) -> None:
+    first = context.open().acquire("a", HOUR_MS, partitions=[("t", 0), ("u", 3)])
     assert first == Lease("a", FIRST_ID, 0, HOUR_MS, NOW_MS + HOUR_MS, False, (("t", 0), ("u", 3)))
-    assert world.open().acquire("b", 1).producer_id == FIRST_ID + 1
-    second = world.open().acquire("a", 5)
+    assert context.open().acquire("b", 1).producer_id == FIRST_ID + 1
+    second = context.open().acquire("a", 5)
     assert (second.producer_id, second.generation, second.partitions) == (FIRST_ID, 1, ())
-    for refused in (world.open().renew, lambda *a: world.open().release(*a[:2])):
+    for refused in (context.open().renew, lambda *a: context.open().release(*a[:2])):
         with pytest.raises(LeaseError, match="PRODUCER_FENCED") as caught:
             refused("a", 0, 1)
         assert caught.value.kafka_error == "PRODUCER_FENCED"
         assert caught.value.exit_status == 4
     with pytest.raises(LeaseError, match="PRODUCER_FENCED"):
-        world.open().renew("a", 2, 1)
-    assert world.look().lease("a") == second
+        context.open().renew("a", 2, 1)
+    assert context.inspect().lease("a") == second
 
 
-def test_a_lease_lapses_and_can_be_renewed_until_then(world: World) -> None:
-    ids = world.open()
+def test_a_lease_lapses_and_can_be_renewed_until_then(context: Context) -> None:
+    ids = context.open()
     ids.acquire("a", 10)
-    world.clock.ms += 9
+    context.clock.ms += 9
     assert ids.renew("a", 0, 20).expires_at_ms == NOW_MS + 29
-    world.clock.ms += 20
+    context.clock.ms += 20
     with pytest.raises(LeaseError, match="INVALID_PRODUCER_ID_MAPPING: the lease of a has lapsed"):
         ids.renew("a", 0, 20)
     assert ids.acquire("a", 20)[1:3] == (FIRST_ID, 1)
 
 
-def test_a_lease_that_outlasts_the_clock(world: World) -> None:
+def test_a_lease_that_outlasts_the_clock(context: Context) -> None:
     """What is written can be read: a lease that ended later would make the log damaged."""
-    ids = world.open()
-    world.clock.ms = 2**63 - 3
+    ids = context.open()
+    context.clock.ms = 2**63 - 3
     assert ids.acquire("a", 10).expires_at_ms == 2**63 - 1
     assert ids.renew("a", 0, 20).expires_at_ms == 2**63 - 1
-    assert [each.app_id for each in world.look().leases()] == ["a"]
+    assert [each.app_id for each in context.inspect().leases()] == ["a"]
 
 
-def test_a_released_lease(world: World) -> None:
-    ids = world.open()
+def test_a_released_lease(context: Context) -> None:
+    ids = context.open()
     ids.acquire("a", 10)
     assert ids.release("a", 0).is_released
     assert ids.release("a", 0).is_released
@@ -164,8 +164,8 @@ def test_a_released_lease(world: World) -> None:
             call()
 
 
-def test_generations_end_with_a_new_id(world: World) -> None:
-    ids = world.open()
+def test_generations_end_with_a_new_id(context: Context) -> None:
+    ids = context.open()
     known = {FIRST_ID: MAX_GENERATION - 1}
     ids.acquire("a", 10)
     assert ids.acquire("a", 10, last_epoch=known.__getitem__).generation == MAX_GENERATION
@@ -174,8 +174,8 @@ def test_generations_end_with_a_new_id(world: World) -> None:
     assert ids.acquire("a", 10, last_epoch=known.__getitem__)[1:3] == (FIRST_ID + 2, 0)
 
 
-def test_freed_ids_are_leased_again_with_the_next_generation(world: World) -> None:
-    ids = world.open()
+def test_freed_ids_are_leased_again_with_the_next_generation(context: Context) -> None:
+    ids = context.open()
     for app in ("a", "b", "c"):
         ids.acquire(app, 10)
     ids.acquire("b", 10)
@@ -187,29 +187,29 @@ def test_freed_ids_are_leased_again_with_the_next_generation(world: World) -> No
     assert ids.acquire("a", 10)[1:3] == (FIRST_ID, 1)  # its own, not the free one
     assert ids.acquire("d", 10)[1:3] == (FIRST_ID + 1, 2)
     assert ids.free_ids() == []
-    world.clock.ms += 10
+    context.clock.ms += 10
     assert [each.app_id for each in ids.free({FIRST_ID + 2})] == ["c"]
     known = {FIRST_ID + 2: 9}
     assert ids.acquire("e", 10, last_epoch=known.__getitem__)[1:3] == (FIRST_ID + 2, 10)
 
 
-def test_a_used_up_id_is_never_free(world: World) -> None:
-    ids = world.open()
+def test_a_used_up_id_is_never_free(context: Context) -> None:
+    ids = context.open()
     ids.acquire("a", 10)
     ids.acquire("a", 10, last_epoch=lambda _: MAX_GENERATION - 1)
-    world.clock.ms += 10
+    context.clock.ms += 10
     assert ids.free({FIRST_ID})[0].generation == MAX_GENERATION
     assert (ids.free_ids(), ids.leases()) == ([], [])
     assert ids.acquire("a", 10)[1:3] == (FIRST_ID + 1, 0)
 
 
-def test_what_is_too_large_changes_nothing(world: World) -> None:
-    ids = world.open(config=LogConfig(max_message_bytes=300))
+def test_what_is_too_large_changes_nothing(context: Context) -> None:
+    ids = context.open(config=LogConfig(max_message_bytes=300))
     ids.acquire("a", 10)
-    before = content(world.directory)
+    before = content(context.directory)
     with pytest.raises(AppendError, match="MESSAGE_TOO_LARGE"):
         ids.acquire("b" * 300, 10)
-    assert content(world.directory) == before
+    assert content(context.directory) == before
     assert ids.acquire("c", 10).producer_id == FIRST_ID + 1
 
 
@@ -217,96 +217,98 @@ def test_what_is_too_large_changes_nothing(world: World) -> None:
 
 
 def test_the_log_is_rewritten_when_it_has_grown(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer_ids, "COMPACT_BYTES", 4000)
-    ids, other = world.open(), world.open()
+    ids, other = context.open(), context.open()
     for n in range(7):
         ids.acquire(f"kept-{n}", HOUR_MS)
     ids.acquire("gone", 1)
-    world.clock.ms += 1
+    context.clock.ms += 1
     ids.free({FIRST_ID + 7})
     ids.acquire("taken", HOUR_MS)
     generations = []
     for _ in range(200):
         generations += [each.acquire("a", HOUR_MS).generation for each in (ids, other)]
-        assert sum(path.stat().st_size for path in world.directory.glob("*.log")) < 9000
+        assert sum(path.stat().st_size for path in context.directory.glob("*.log")) < 9000
     assert generations == list(range(400))
-    found = world.look()
+    found = context.inspect()
     assert [each.app_id for each in found.leases()] == [
         "a",
         *(f"kept-{n}" for n in range(7)),
         "taken",
     ]
     assert found.lease("taken")[1:3] == (FIRST_ID + 7, 1)  # type: ignore[index]
-    names = sorted(path.suffix for path in world.directory.iterdir() if path.suffix != ".snapshot")
-    (log,) = world.directory.glob("*.log")
+    names = sorted(
+        path.suffix for path in context.directory.iterdir() if path.suffix != ".snapshot"
+    )
+    (log,) = context.directory.glob("*.log")
     assert int(log.stem) > 400
     assert names == ["", ".log", ".metadata"]
-    assert len(list(world.directory.glob("*.snapshot"))) <= 1
-    assert world.look().ids == ids.ids
+    assert len(list(context.directory.glob("*.snapshot"))) <= 1
+    assert context.inspect().ids == ids.ids
 
 
-def test_segments_roll_as_the_topic_says(world: World) -> None:
-    ids, other = (world.open(config=LogConfig(segment_bytes=600)) for _ in range(2))
+def test_segments_roll_as_the_topic_says(context: Context) -> None:
+    ids, other = (context.open(config=LogConfig(segment_bytes=600)) for _ in range(2))
     given = [each.acquire(f"app-{n}", 10) for n in range(20) for each in (ids, other)]
-    assert len(list(world.directory.glob("*.log"))) > 5
-    assert sorted(given[1::2]) == sorted(world.look().leases())
-    assert len(headers_of(world.directory)) == 40
+    assert len(list(context.directory.glob("*.log"))) > 5
+    assert sorted(given[1::2]) == sorted(context.inspect().leases())
+    assert len(headers_of(context.directory)) == 40
 
 
-def test_the_clean_marker_goes_before_each_change(world: World) -> None:
+def test_the_clean_marker_goes_before_each_change(context: Context) -> None:
     """Also when a broker has run between two changes of one process."""
-    marker = world.log_dir / ".kafka_cleanshutdown"
-    ids = world.open()
+    marker = context.log_dir / ".kafka_cleanshutdown"
+    ids = context.open()
     for _ in range(2):
         marker.write_text("{}")
         ids.acquire("a", 10)
         assert not marker.exists()
     marker.write_text("{}")
-    world.look()
+    context.inspect()
     with pytest.raises(LeaseError):
         ids.renew("a", 0, 10)
     assert marker.exists()
 
 
-def test_it_goes_on_in_the_last_leader_epoch(world: World) -> None:
-    ids = world.open()
+def test_it_goes_on_in_the_last_leader_epoch(context: Context) -> None:
+    ids = context.open()
     ids.acquire("a", 10)
-    (world.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n4 1\n")
+    (context.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n4 1\n")
     ids.acquire("a", 10)
-    assert [each.partition_leader_epoch for each in headers_of(world.directory)] == [0, 4]
+    assert [each.partition_leader_epoch for each in headers_of(context.directory)] == [0, 4]
 
 
-def test_what_another_wrote_there_is_refused(world: World) -> None:
-    world.open().acquire("a", 10)
-    log = world.directory / f"{0:020d}.log"
+def test_what_another_wrote_there_is_refused(context: Context) -> None:
+    context.open().acquire("a", 10)
+    log = context.directory / f"{0:020d}.log"
     size = log.stat().st_size
     foreign = bytearray(batch(1, (7, 0, 0)))
     foreign[7] = 2  # its base offset
     log.write_bytes(log.read_bytes() + foreign)
     with pytest.raises(RefusedError, match=f"position {size}, offset 2: written by a producer"):
-        world.look()
+        context.inspect()
 
 
 @pytest.mark.parametrize(
     "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"]
 )
-def test_a_log_whose_records_are_gone_is_refused(world: World, name: str) -> None:
-    world.open().acquire("a", 10)
-    (world.log_dir / name).write_text("0\n1\n__eoctl_producer_ids 0 9\n")
+def test_a_log_whose_records_are_gone_is_refused(context: Context, name: str) -> None:
+    context.open().acquire("a", 10)
+    (context.log_dir / name).write_text("0\n1\n__eoctl_producer_ids 0 9\n")
     with pytest.raises(RefusedError, match="records are gone"):
-        world.open().acquire("a", 10)
-    for path in world.directory.glob("*.log"):
+        context.open().acquire("a", 10)
+    for path in context.directory.glob("*.log"):
         path.unlink()
     with pytest.raises(RefusedError, match="records are gone"):
-        world.open().next_id()
+        context.open().next_id()
 
 
-def test_a_directory_that_is_gone_is_noticed(world: World) -> None:
-    ids = world.open()
+def test_a_directory_that_is_gone_is_noticed(context: Context) -> None:
+    ids = context.open()
     ids.acquire("a", 10)
-    world.directory.rename(world.log_dir / "away")
+    context.directory.rename(context.log_dir / "away")
     ids.refresh()
     assert ids.leases() == []
 
@@ -314,12 +316,12 @@ def test_a_directory_that_is_gone_is_noticed(world: World) -> None:
 # --- locks and processes --------------------------------------------------------------------------
 
 
-def test_each_change_takes_the_lock_for_itself(world: World) -> None:
-    ids = world.open(lock_wait_ms=0)
-    with take([world.log_dir]), pytest.raises(LockHeldError):
+def test_each_change_takes_the_lock_for_itself(context: Context) -> None:
+    ids = context.open(lock_wait_ms=0)
+    with take([context.log_dir]), pytest.raises(LockHeldError):
         ids.next_id()
     assert ids.next_id() == FIRST_ID
-    with take([world.log_dir]):
+    with take([context.log_dir]):
         assert ids.next_id() == FIRST_ID + 1  # of its block: no lock is needed
 
 
@@ -333,20 +335,20 @@ with take([sys.argv[1]]):
 
 
 @pytest.mark.parametrize("held_s, is_given", [(0.3, True), (30, False)])
-def test_it_waits_its_turn(world: World, held_s: float, is_given: bool) -> None:
+def test_it_waits_its_turn(context: Context, held_s: float, is_given: bool) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(world.log_dir), str(held_s)], stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLDER, str(context.log_dir), str(held_s)], stdout=subprocess.PIPE
     )
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"held\n"
         if is_given:
-            assert world.open(lock_wait_ms=30_000).next_id() == FIRST_ID
+            assert context.open(lock_wait_ms=30_000).next_id() == FIRST_ID
         else:
             with pytest.raises(LockHeldError) as caught:
-                world.open(lock_wait_ms=50).next_id()
+                context.open(lock_wait_ms=50).next_id()
             assert caught.value.pid == holder.pid
-            assert not world.directory.exists()
+            assert not context.directory.exists()
     finally:
         holder.kill()
         holder.communicate()
@@ -384,13 +386,13 @@ def work(log_dir: str, number: int, seconds: float, answers: Any) -> None:
 
 
 @pytest.mark.exhaustive
-def test_processes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_at_once(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """No id twice, no generation of an id twice, whoever asks."""
     monkeypatch.setattr(producer_ids, "COMPACT_BYTES", 20_000)  # processes are forked
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
+    forking = multiprocessing.get_context("fork")
+    answers = forking.Queue()
     workers = [
-        context.Process(target=work, args=(str(world.log_dir), n, SECONDS, answers))
+        forking.Process(target=work, args=(str(context.log_dir), n, SECONDS, answers))
         for n in range(PROCESSES_COUNT)
     ]
     for each in workers:
@@ -408,7 +410,7 @@ def test_processes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert {producer_id for _, producer_id, _ in leases}.isdisjoint(given)
     for app in {app for app, _, _ in leases}:
-        last = world.look().lease(app)
+        last = context.inspect().lease(app)
         if last is not None:
             mine = [g for a, i, g in leases if (a, i) == (app, last.producer_id)]
             assert max(mine) == last.generation

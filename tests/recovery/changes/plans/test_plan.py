@@ -14,8 +14,8 @@ from recovery.changes.plans.file_facts import (
     TAIL_BYTES,
     data_bytes_of,
     has_bytes_of,
+    inspect,
     is_still,
-    look,
 )
 from recovery.changes.plans.plan import (
     Plan,
@@ -64,18 +64,18 @@ def plan(log_dir: Path) -> Plan:
 def test_the_digest_covers_what_is_touched_and_the_last_mebibyte(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(os.urandom(3 * TAIL_BYTES))
-    assert look(str(path), touched_from=None).digest_start == 2 * TAIL_BYTES  # type: ignore[union-attr]
-    assert look(str(path), touched_from=10).digest_start == 10  # type: ignore[union-attr]
-    last = look(str(path), touched_from=3 * TAIL_BYTES - 5)
+    assert inspect(str(path), touched_from=None).digest_start == 2 * TAIL_BYTES  # type: ignore[union-attr]
+    assert inspect(str(path), touched_from=10).digest_start == 10  # type: ignore[union-attr]
+    last = inspect(str(path), touched_from=3 * TAIL_BYTES - 5)
     assert last is not None
     assert (last.digest_start, last.digest_end) == (2 * TAIL_BYTES, 3 * TAIL_BYTES)
-    assert look(str(tmp_path / "missing")) is None
+    assert inspect(str(tmp_path / "missing")) is None
 
 
 def test_any_change_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"abc")
-    facts = look(str(path))
+    facts = inspect(str(path))
     assert is_still(str(path), facts)
     assert not is_still(str(path), None)
     assert is_still(str(tmp_path / "missing"), None)
@@ -94,14 +94,14 @@ def test_any_change_is_seen(tmp_path: Path) -> None:
     path.symlink_to("elsewhere")
     assert not is_still(str(path), facts)
     with pytest.raises(RefusedError, match="no regular file"):
-        look(str(path))
+        inspect(str(path))
 
 
 def test_the_bytes_alone(tmp_path: Path) -> None:
     """Mode and owner do not count; the time only where the digest is not of all bytes."""
     path = tmp_path / "f"
     path.write_bytes(b"abc")
-    facts = look(str(path))
+    facts = inspect(str(path))
     assert facts is not None
     path.chmod(0o604)
     os.utime(path, ns=(1, 1))
@@ -110,7 +110,7 @@ def test_the_bytes_alone(tmp_path: Path) -> None:
     assert not has_bytes_of(str(path), facts)
     assert not has_bytes_of(str(tmp_path / "missing"), facts)
     path.write_bytes(os.urandom(3 * TAIL_BYTES))
-    tail = look(str(path), touched_from=None)
+    tail = inspect(str(path), touched_from=None)
     assert tail is not None
     assert has_bytes_of(str(path), tail)
     os.utime(path, ns=(1, 1))

@@ -13,8 +13,8 @@ import pytest
 
 from recovery.checks.contents import records as records_module
 from recovery.checks.contents.records import RecordCheck
-from recovery.checks.grounds.broker_version import parse_broker_version
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.broker_version import parse_broker_version
+from recovery.checks.context.collector import Collector
 from recovery.rules.findings import Finding, Severity
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
@@ -101,15 +101,15 @@ def test_ordinary_batches_are_cleared_in_bulk(
     golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only control batches of KRaft, a few in a log, are looked at one by one."""
-    looked_at: list[str] = []
+    inspected: list[str] = []
 
     def note(checker: RecordCheck, batch: ScannedBatch) -> None:
-        looked_at.append(f"{Path(checker._path).parent.name} {batch.header.attributes:#x}")
+        inspected.append(f"{Path(checker._path).parent.name} {batch.header.attributes:#x}")
 
     monkeypatch.setattr(RecordCheck, "_check_batch", note)
     assert list(real_findings(golden("kafka-4.3.1") / "clean", is_compacted=True)) == []
-    assert set(looked_at) == {"__cluster_metadata-0 0x20"}
-    assert len(looked_at) < 5
+    assert set(inspected) == {"__cluster_metadata-0 0x20"}
+    assert len(inspected) < 5
 
 
 # --- batches without our encoders -----------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.checks.grounds.broker_version import parse_broker_version
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.broker_version import parse_broker_version
+from recovery.checks.context.collector import Collector
 from recovery.checks.log_dirs.log_dirs import check_against_cluster
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity

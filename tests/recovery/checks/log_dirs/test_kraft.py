@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import crc32c
 import pytest
 
-from recovery.checks.grounds.broker_version import parse_broker_version
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.broker_version import parse_broker_version
+from recovery.checks.context.collector import Collector
 from recovery.checks.log_dirs.kraft import check_metadata_log
 from recovery.rules.findings import Finding, Severity
 from storage.dirs.discovery import discover, select_partition

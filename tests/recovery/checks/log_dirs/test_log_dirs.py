@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.checks.grounds.broker_version import parse_broker_version
-from recovery.checks.grounds.collector import Collector
+from recovery.checks.context.broker_version import parse_broker_version
+from recovery.checks.context.collector import Collector
 from recovery.checks.log_dirs.log_dirs import check_absent, check_leftovers, check_log_dirs
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity

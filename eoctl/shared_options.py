@@ -74,7 +74,11 @@ OFFSETS_COMMANDS = frozenset(
         *("adopt", "start_order", "check", "consume", "copy", "describe", "duplicates", "export"),
         *("loss", "producers", "rebuild", "recover_state", "repair", "replicas", "report"),
         *("serve", "spark_audit", "truncate"),
-        *("txn.look.list_transactions", "txn.look.describe", "txn.look.hanging"),
+        *(
+            "txn.inspect_transactions.list_transactions",
+            "txn.inspect_transactions.describe",
+            "txn.inspect_transactions.hanging",
+        ),
     }
 )
 # These are not paged: command lines that print how to undo a change or have no end, and commands

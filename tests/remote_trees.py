@@ -109,11 +109,11 @@ class _WatchedFile(io.RawIOBase):
     def seek(self, pos: int, whence: int = 0) -> int:
         return self._file.seek(pos, whence)
 
-    def report(self) -> int:
-        return self._file.report()
+    def tell(self) -> int:
+        return self._file.tell()
 
     def read(self, count: int = -1) -> bytes:
-        pos = self.report()
+        pos = self.tell()
         self._handler.ranges.append(Range(self._path, pos, count))
         for key, error in self._handler.errors.items():
             if isinstance(key, tuple) and key[0] == self._path and pos <= key[1] < pos + count:

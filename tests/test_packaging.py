@@ -188,7 +188,7 @@ def test_the_kernel_is_installed_by_the_tool_that_installed_eoctl(
 
 
 @pytest.mark.parametrize(
-    ("origin", "told"),
+    ("origin", "reported"),
     [
         (None, ["eoctl"]),
         ({"url": "file:///src", "dir_info": {}}, ["file:///src"]),

@@ -184,7 +184,7 @@ def static(group: Group) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("play", [come_and_go, wrong, die, static])
+@pytest.mark.parametrize("simulate", [come_and_go, wrong, die, static])
 def test_members_are_told_the_same(
     both: tuple[str, str], simulate: Callable[[Group], None]
 ) -> None:
@@ -207,7 +207,7 @@ OLDER = {
 @pytest.mark.exhaustive
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("play", "versions"),
+    ("simulate", "versions"),
     [
         *((come_and_go, each) for each in OLDER),
         *((wrong, each) for each in ("of 0.10", "ids first", "protocols told")),

@@ -239,7 +239,7 @@ def test_a_journal_of_appends(eoctl: Eoctl, log_dir: Path) -> None:
     unpacker = msgpack.Unpacker()
     unpacker.feed(whole)
     unpacker.skip()
-    second_pos = unpacker.report()
+    second_pos = unpacker.tell()
     content = bytearray(whole)
     content[second_pos + 20] ^= 1
     journal.write_bytes(content)

@@ -135,10 +135,10 @@ def test_nothing_is_drawn_for_half_a_second(kafka: Path, tmp_path: Path) -> None
 # A large read is one of 100 kB, and there is no native kernel.
 WITHOUT_KERNEL = """
 from eoctl import progress
-from storage.kernels import select
+from storage.kernels import kernel_choice
 progress.QUIET_SECONDS = progress.EVERY_SECONDS = 0
 progress.LONG_READ_BYTES = 100_000
-select.native_module = lambda: None
+kernel_choice.native_module = lambda: None
 from eoctl.start import run
 run()
 """

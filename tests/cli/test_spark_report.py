@@ -218,7 +218,7 @@ def test_what_the_audit_alone_could_not_read_is_at_the_top(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "reported"),
     [
         (("{}", "--report-html", "mine.html"), 4, "--force"),
         (("{}", "--report-html", "{}/r.html"), 4, "log dir"),

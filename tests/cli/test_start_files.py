@@ -38,7 +38,7 @@ def contents(directory: Path, unreported: tuple[str, ...]) -> dict[str, bytes]:
 
 
 @pytest.mark.share(2)
-@pytest.mark.parametrize(("archive", "crashed", "started", "untold"), PAIRS)
+@pytest.mark.parametrize(("archive", "crashed", "started", "unreported"), PAIRS)
 def test_what_a_real_start_changed_was_foretold(
     golden: Callable[[str], Path],
     eoctl: Callable[..., Any],

@@ -79,7 +79,7 @@ def _repair_journal(data: bytearray, _: Random) -> None:
     try:
         while True:
             payload, _ = unpacker.unpack()
-            end = unpacker.report()
+            end = unpacker.tell()
             struct.pack_into(">I", data, end - 4, crc32c(payload))
     except (msgpack.OutOfData, msgpack.UnpackException, ValueError, TypeError, struct.error):
         return

@@ -48,7 +48,7 @@ from eoctl.lab.bench.load import (
     values_pool,
 )
 from eoctl.lab.bench.run import Recorder, warming_notes, with_needed
-from eoctl.lab.bench.runner import WARMUP, BenchScenario, CellRun, ScenarioOptions, left_s, order_of
+from eoctl.lab.bench.runner import WARMUP, BenchRunner, CellRun, ScenarioOptions, left_s, order_of
 from eoctl.lab.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.lab.bench.work_dir import MARKER_NAME, start_ticks
 from eoctl.libraries import install_call
@@ -734,7 +734,7 @@ def test_what_is_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("bare_rates", "told"),
+    ("bare_rates", "reported"),
     [
         ((12, 130, 131), "77 (76..78) to 130 (12..131): not decided, as their runs overlap"),
         ((79, 80, 81), "77 (76..78) to 80 (79..81)"),
@@ -789,9 +789,9 @@ def scenario_of(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch) -> list[
     """Repetitions and cells of a course in which nothing is sent."""
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
     monkeypatch.setattr(
-        BenchScenario, "_run", lambda _, cell, each, __: run_of(cell, 1.0)._replace(repetition=each)
+        BenchRunner, "_run", lambda _, cell, each, __: run_of(cell, 1.0)._replace(repetition=each)
     )
-    sequence = BenchScenario(None, cells, ScenarioOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
+    sequence = BenchRunner(None, cells, ScenarioOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
     found = [(each.repetition, each.cell.name) for each in sequence.runs()]
     assert len(found) == sequence.runs_count
     return found
@@ -819,14 +819,14 @@ def test_brokers_are_warmed_until_they_do_not_become_quicker(
     rates = iter([90, 180, 190, 230, 220, 300, 310, 320, 310, 290, 340, 320, 330])
     asked: list[tuple[Cell, int, float]] = []
 
-    def run(_: BenchScenario, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+    def run(_: BenchRunner, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
         asked.append((cell, repetition, load.seconds))
         return run_of(cell, next(rates))._replace(repetition=repetition)
 
-    monkeypatch.setattr(BenchScenario, "_run", run)
+    monkeypatch.setattr(BenchRunner, "_run", run)
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
     options = ScenarioOptions(3, True, 0.05, load)
-    runs = [*BenchScenario(None, SCENARIOS[5][1], options, print).warm()]  # type: ignore[arg-type]
+    runs = [*BenchRunner(None, SCENARIOS[5][1], options, print).warm()]  # type: ignore[arg-type]
     assert next(rates, None) is None
     cell, _, seconds = asked[0]
     assert (cell.replication_factor, cell.faults, cell.rate_ratio) == (4, (), 0)
@@ -837,7 +837,7 @@ def test_brokers_are_warmed_until_they_do_not_become_quicker(
     assert [*warming_notes(runs)] == ["brokers were warmed by 13 runs: from 90 to 330 records/s"]
     assert "still became quicker" in str([*warming_notes(runs[:11])])
     options = options._replace(has_warmup=False)
-    assert [*BenchScenario(None, SCENARIOS[5][1], options, print).warm()] == []  # type: ignore[arg-type]
+    assert [*BenchRunner(None, SCENARIOS[5][1], options, print).warm()] == []  # type: ignore[arg-type]
     assert [*warming_notes([])] == []
 
 
@@ -847,17 +847,17 @@ def test_brokers_that_never_are_steady_are_warmed_for_minutes_at_most(
     rates: list[float] = [1.0]
     now_s = 100.0
 
-    def run(_: BenchScenario, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+    def run(_: BenchRunner, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
         nonlocal now_s
         now_s += load.seconds
         rates.append(rates[-1] * 1.2)
         return run_of(cell, rates[-1])._replace(repetition=repetition)
 
-    monkeypatch.setattr(BenchScenario, "_run", run)
+    monkeypatch.setattr(BenchRunner, "_run", run)
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
     options = ScenarioOptions(3, True, 0.05, load)
-    warmed = [*BenchScenario(None, SCENARIOS[6][1], options, print).warm()]  # type: ignore[arg-type]
+    warmed = [*BenchRunner(None, SCENARIOS[6][1], options, print).warm()]  # type: ignore[arg-type]
     assert len(warmed) * runner.WARM_RUN_S == runner.WARM_MOST_S
 
 
@@ -895,10 +895,10 @@ def test_javas_tool_is_told_a_time_in_records(monkeypatch: pytest.MonkeyPatch) -
     cluster.broker_ids = []
     monkeypatch.setattr(runner, "send_by_java", send)
     landed = run_of(cell, 1.0).landed
-    monkeypatch.setattr(BenchScenario, "_audit", lambda *_: ({}, landed))
+    monkeypatch.setattr(BenchRunner, "_audit", lambda *_: ({}, landed))
     load = LoadOptions(records=7, seconds=5.0, in_flight=1, value_bytes=1, seed=0)
     options = ScenarioOptions(1, True, 0.05, load, kafka=object())  # type: ignore[arg-type]
-    runs = [*BenchScenario(cluster, [cell], options, print).runs()]  # type: ignore[arg-type]
+    runs = [*BenchRunner(cluster, [cell], options, print).runs()]  # type: ignore[arg-type]
     assert asked == [7, math.ceil(5 * runs[0].records_per_s)]
     assert asked[1] > 7
 
@@ -948,7 +948,7 @@ def test_samples_are_kept(tmp_path: Path) -> None:
 def test_a_record_is_received_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that may give many waits for all of them: records had its time as their latency."""
     pytest.importorskip("confluent_kafka")
-    from eoctl.lab.bench import landed as landed_module
+    from eoctl.lab.bench import audit as landed_module
 
     key = KEY.pack(7, 0)
 

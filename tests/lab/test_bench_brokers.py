@@ -25,7 +25,7 @@ from eoctl.lab.bench import tables
 from eoctl.lab.bench.audit import LEADER, Stretch, consumed_copies, judge, read_copies, stretches
 from eoctl.lab.bench.brokers import BrokerOptions, RealBrokers, RunningBrokers, find_kafka
 from eoctl.lab.bench.load import ACKNOWLEDGED, Load, LoadOptions, producer_settings
-from eoctl.lab.bench.runner import BenchScenario, CellRun, ScenarioOptions
+from eoctl.lab.bench.runner import BenchRunner, CellRun, ScenarioOptions
 from eoctl.lab.bench.scenarios import ACKS_ALL, RETRIES_MAX, BrokerFault, Cell
 from eoctl.lab.bench.work_dir import Started, is_running, work_dir
 from tests.kafka import jars
@@ -125,9 +125,7 @@ def test_a_broker_is_killed_and_one_started_again(
         work_dir(str(tmp_path / "work")) as place,
         RealBrokers(find_kafka(None), place, options) as cluster,
     ):
-        scenario = BenchScenario(
-            cluster, [plain, txn], ScenarioOptions(1, False, 0.05, load), print
-        )
+        scenario = BenchRunner(cluster, [plain, txn], ScenarioOptions(1, False, 0.05, load), print)
         killed, committed = scenario.runs()
         assert {*cluster.known_brokers()} == {0, 1}
         outcome = eoctl(
@@ -179,7 +177,7 @@ def brokers_of(
 
 
 def run_of(cluster: Any, cell: Cell) -> CellRun:
-    (run,) = BenchScenario(cluster, [cell], ScenarioOptions(1, False, 0.05, LOAD), print).runs()
+    (run,) = BenchRunner(cluster, [cell], ScenarioOptions(1, False, 0.05, LOAD), print).runs()
     return run
 
 

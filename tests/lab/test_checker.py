@@ -361,7 +361,7 @@ def test_two_values_of_one_hash_condemn_nothing(monkeypatch: pytest.MonkeyPatch)
     for _ in range(2):
         story.send(0)
     story.finish()
-    for module in ("calls", "judge"):
+    for module in ("operations", "findings"):
         monkeypatch.setattr(f"eoctl.lab.checker.{module}.hash", lambda _: 5, raising=False)
     assert judged(story.data()).findings == ()
 

@@ -49,7 +49,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     monkeypatch.setattr(session, "is_drawn", lambda: True)
     monkeypatch.setattr(session, "ASK_SECONDS", 0.001)
-    monkeypatch.setattr(progress.Progress, "tell", lambda _, label: found.append(label))
+    monkeypatch.setattr(progress.Progress, "report", lambda _, label: found.append(label))
     return found
 
 

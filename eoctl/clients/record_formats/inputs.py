@@ -580,7 +580,7 @@ def _sized_maps(
             except ValueError as exc:
                 where = f"{name}: byte {pos}"
                 raise UsageError(f"{where}: expected msgpack ({type(exc).__name__})") from exc
-            data = block[max(pos - block_pos, 0) : start_pos + sizer.report() - block_pos]
+            data = block[max(pos - block_pos, 0) : start_pos + sizer.tell() - block_pos]
             if begun:
                 data = b"".join((*begun, data))
                 begun = []

@@ -64,7 +64,7 @@ def translate(
     now: Now = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Print the committed offsets for a copy: each group continues where it was."""
+    """Translate committed offsets to a copy, so that each group continues where it was."""
     from eoctl.commands.groups.export import OffsetExportOptions
 
     wanted = OffsetExportOptions(

@@ -283,7 +283,7 @@ def run_bench(request: BenchRequest, output: OutputFormat) -> int:
     """Run a benchmark, and return the exit status.
 
     Raises:
-        UsageError, RefusedError, AccessError: as `check`, `work_dir`, `BenchScenario`.
+        UsageError, RefusedError, AccessError: as `check`, `work_dir`, `BenchRunner`.
         KeyboardInterrupt: the brokers are stopped, and the recorded runs are shown.
     """
     checked = check(request)
@@ -352,7 +352,7 @@ def _run_cells(
 ) -> list[CellRun]:
     """Run all cells. After an early end, show the finished runs."""
     from eoctl.lab.bench.load import LoadOptions
-    from eoctl.lab.bench.runner import BenchScenario, ScenarioOptions
+    from eoctl.lab.bench.runner import BenchRunner, ScenarioOptions
 
     load = LoadOptions(
         records=request.records,
@@ -377,11 +377,11 @@ def _run_cells(
             recorder.keep(run)
 
     try:
-        scenario = BenchScenario(cluster, checked.cells, options, message)
-        for each in scenario.warm():
+        sequence = BenchRunner(cluster, checked.cells, options, message)
+        for each in sequence.warm():
             keep(each)
-        with Progress("measuring", scenario.runs_count, unit="runs") as progress:
-            for each in scenario.runs():
+        with Progress("measuring", sequence.runs_count, unit="runs") as progress:
+            for each in sequence.runs():
                 keep(each)
                 progress.advance(1)
     except BaseException:

@@ -189,7 +189,7 @@ class BrokerFaults:
         self.dead = []
 
 
-class BenchScenario:
+class BenchRunner:
     """Runner of the cells.
 
     Args:

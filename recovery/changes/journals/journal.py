@@ -318,7 +318,7 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
             return
         if not isinstance(entry, dict):
             return
-        yield entry, unpacker.report()
+        yield entry, unpacker.tell()
 
 
 def _has_entry(data: bytes) -> bool:

@@ -145,9 +145,9 @@ def export(directory: Path) -> Answer:
         reader = RecordReader(split, ReadOptions(columns=("offset",)))
         for batch in reader:
             offsets.update(batch.column(0).to_pylist())
-        reported = _of_findings(number, reader.findings)
-        reported += reported[0]
-        ends += reported[1]
+        told = _of_findings(number, reader.findings)
+        reported += told[0]
+        ends += told[1]
     return Answer(None, offsets, None, tuple(reported), tuple(ends))
 
 
@@ -158,9 +158,9 @@ def audit(directory: Path) -> Answer:
         (split,) = splits_at(place, [0])
         found = summarize_split(split)
         counts.append(found.summary.counts.batches)
-        reported = _of_findings(number, found.findings)
-        reported += reported[0]
-        ends += reported[1]
+        told = _of_findings(number, found.findings)
+        reported += told[0]
+        ends += told[1]
     return Answer(None, None, tuple(counts), tuple(reported), tuple(ends))
 
 

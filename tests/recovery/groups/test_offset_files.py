@@ -81,7 +81,7 @@ def test_a_line_feed_cannot_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "reported"),
     [
         (b"g,t,0,1\ng,t,0\ng,t,x,1", "line 3: partition 'x' is no number"),
         (b"g,t,0,1\ng,t,1,-5", "line 2: offset -5 is negative"),

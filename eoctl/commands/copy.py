@@ -129,8 +129,8 @@ def command(
     """Append the records of a partition to another partition, exactly once, and compare the two.
 
     Batches are copied as bytes, under a producer id of the copier. A second run continues after the
-    last copied record. By default the plan is shown. With --apply eoctl runs it, and DST must have
-    no broker. A broker may be running on SRC, which is only read.
+    last copied record. eoctl shows the plan, and runs it with --apply. DST must have no broker
+    then. A broker may be running on SRC, which is only read.
     """
     from eoctl.clients.log.consumer import ConsumeOptions, EndKind, parse_end, parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions

@@ -297,6 +297,13 @@ IndexMaxBytes = Annotated[
 # For files of a new cluster.
 ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new id if omitted.")]
 DirectoryId = Annotated[str | None, option(metavar="ID", help="directory.id; a new id if omitted.")]
+Standalone = Annotated[
+    str | None,
+    option(
+        metavar="NAME://HOST:PORT",
+        help="A dynamic quorum: this node is its only voter, and listens there.",
+    ),
+]
 TopicId = Annotated[
     str | None, advanced_option(metavar="ID", help="Topic id for a directory without one.")
 ]

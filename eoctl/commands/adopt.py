@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl import options
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now, wall_ms
-from eoctl.commands.init import identity_of, node_notes, version_of
+from eoctl.commands.init import identity_of, node_notes, version_of, voter_of
 from eoctl.commands.repair import cost_of
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.commands.shared.replica_choice import SourceSearch, choose_copies
@@ -102,6 +102,7 @@ def command(
         str | None,
         option(metavar="X.Y", help="The release that will start there.", show_default="as before"),
     ] = None,
+    standalone: options.Standalone = None,
     metadata_dir: Annotated[str | None, options.METADATA_DIR._replace(panel=Panel.WHAT)] = None,
     now: options.Now = None,
     change: ChangeOptions = PLAN_ONLY,
@@ -135,6 +136,7 @@ def command(
         node_id=node_id,
         directory_id=directory_id,
         broker_version=broker_version,
+        standalone=standalone,
         metadata_dir=metadata_dir,
         preferred=tuple(prefer or ()),
         topic_ids=tuple(topic_id or ()),
@@ -350,6 +352,7 @@ class AdoptOptions(NamedTuple):
     node_id: int | None = None
     directory_id: str | None = None
     broker_version: str | None = None
+    standalone: str | None = None
     metadata_dir: str | None = None
     preferred: tuple[str, ...] = ()
     topic_ids: tuple[str, ...] = ()
@@ -465,6 +468,7 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept:
                 version,
                 is_cluster_shown=is_shown,
                 is_drawn_again=not is_shown,
+                voter=adoption.voter,
             ),
             *adopt_notes(adoption, found, options.way),
             *notes,
@@ -535,15 +539,17 @@ def _adoption(
     node_id = options.node_id
     if node_id is None:
         node_id = found.brokers.node_ids[0] if found.brokers.node_ids else 1
+    node = identity_of(options.cluster_id, node_id, options.directory_id)
     adoption = Adoption(
         log_dir=options.to,
-        node=identity_of(options.cluster_id, node_id, options.directory_id),
+        node=node,
         version=version,
         topics=found.topics,
         settings=settings,
         taken=found.taken,
         next_producer_id=next_producer_id(_known_producer_ids(found)),
         more=more,
+        voter=voter_of(options.standalone, node, version),
     )
     return adoption, notes
 

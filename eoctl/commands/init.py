@@ -67,13 +67,7 @@ def command(
         str | None,
         option(metavar="X.Y", help="The release that will start there, from 3.3 on."),
     ] = None,
-    standalone: Annotated[
-        str | None,
-        option(
-            metavar="NAME://HOST:PORT",
-            help="A dynamic quorum: this node is its only voter, and listens there.",
-        ),
-    ] = None,
+    standalone: options.Standalone = None,
     no_internal_topics: Annotated[
         bool,
         option(
@@ -281,17 +275,19 @@ def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
         node=node,
         version=version,
         topics=tuple(topics),
-        voter=None if options.standalone is None else _voter(options.standalone, node, version),
+        voter=voter_of(options.standalone, node, version),
     )
 
 
-def _voter(text: str, node: NodeIdentity, version: BrokerVersion) -> Voter:
-    """Return the only voter.
+def voter_of(text: str | None, node: NodeIdentity, version: BrokerVersion) -> Voter | None:
+    """Return the only voter that `--standalone` names, or None without the option.
 
     Raises:
         UsageError: the text is no listener.
         RefusedError: the release has no dynamic quorum.
     """
+    if text is None:
+        return None
     matched = LISTENER.fullmatch(text)
     if matched is None or not 0 < int(matched["port"]) <= UINT16_MAX:
         raise UsageError(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from recovery.checks.context.broker_version import BrokerVersion
     from recovery.new_log_dir.adopted_topics import AdoptedTopic
     from recovery.new_log_dir.dead_brokers import DeadCopy
-    from recovery.new_log_dir.records import NodeIdentity
+    from recovery.new_log_dir.records import NodeIdentity, Voter
     from recovery.new_log_dir.survey import Survey, TakenFile
     from recovery.repair.repaired import Repaired
     from storage.dirs.log_dir import LogDir, PartitionDir
@@ -154,6 +154,7 @@ class Adoption(NamedTuple):
         taken: a copy for each partition that has one.
         next_producer_id: above all allocated ids.
         more: values of the records that come last, such as those for users.
+        voter: of a dynamic quorum. None: the voters are in server.properties.
     """
 
     log_dir: str
@@ -164,6 +165,7 @@ class Adoption(NamedTuple):
     taken: tuple[TakenCopy, ...]
     next_producer_id: int
     more: tuple[bytes, ...] = ()
+    voter: Voter | None = None
 
     @property
     def starts(self) -> list[TopicStart]:
@@ -224,9 +226,9 @@ def adoption_steps(
     }
     # All directories come first: one sync then makes all their names durable.
     steps: list[Step] = [
-        *metadata_dir_steps(log_dir, adoption.version),
+        *metadata_dir_steps(log_dir, adoption.version, adoption.voter),
         *(make_step(path, "a partition") for path, _ in directories.values()),
-        *bootstrap_steps(log_dir, adoption.version, values, timestamp_ms),
+        *bootstrap_steps(log_dir, adoption.version, values, timestamp_ms, adoption.voter),
     ]
     taken = {each.key: each for each in adoption.taken}
     removals: list[Step] = []

@@ -13,7 +13,7 @@ import pytest
 from eoctl.lab.bench.brokers import choose_ports
 from tests.changes import rows_of
 from tests.kafka import client
-from tests.kafka.broker import copy_log_dir
+from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.capture.newest import GHOST, DynamicBroker
 from tests.kafka.older_releases import libs_of, missing_release
 
@@ -113,19 +113,23 @@ def test_a_dynamic_quorum_that_init_made(eoctl: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("jars_of_4_4")
-@pytest.mark.parametrize("state", ["killed", "clean"])
-def test_adopted(golden: Golden, eoctl: Cli, tmp_path: Path, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "is_dynamic"), [("killed", False), ("clean", False), ("killed", True)]
+)
+def test_adopted(
+    golden: Golden, eoctl: Cli, tmp_path: Path, state: str, *, is_dynamic: bool
+) -> None:
     """All that was there is there in the new cluster: lists of access with ranges, users, groups."""
     dead = [
         copy_log_dir(golden("kafka-4.4.0") / state / each, tmp_path / each)
         for each in ("one", "two")
     ]
     new = tmp_path / "new"
-    done = eoctl("adopt", *dead, "--to", new, "--apply", "--output", "jsonl")
+    FixedPorts.ports = (ports := choose_ports(2, None))[0], ports[1]
+    quorum = ("--standalone", f"CONTROLLER://127.0.0.1:{ports[1]}") if is_dynamic else ()
+    done = eoctl("adopt", *dead, "--to", new, *quorum, "--apply", "--output", "jsonl")
     assert done.status == 0, done.errors
-    from tests.kafka.broker import Broker
-
-    with Broker(new, overrides=SETTINGS) as broker:
+    with (FixedPorts if is_dynamic else Broker)(new, overrides=SETTINGS) as broker:
         for row in rows_of(done, "adopted"):
             found = client.consume(
                 broker.bootstrap, row["topic"], row["partition"], isolation=client.READ_UNCOMMITTED

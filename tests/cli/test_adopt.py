@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.dirs.cluster_image import load_bootstrap_image
+from storage.dirs.cluster_image import load_bootstrap_image, load_snapshot
 from storage.dirs.log_dir import read_log_dir
+from storage.file_names import BEGINNING_NAME
 from storage.files.fsio import FileSystem
 from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import (
@@ -161,6 +162,31 @@ def test_settings_of_the_old_metadata(golden: Golden, dead: Path, eoctl: Cli) ->
         assert image.topic_config("rolled", "segment.bytes") == "1048576"
         assert image.topic_config("rolled", "retention.ms") == retention
         assert "topics of the cluster have no copy here" in done.errors
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.4"])
+def test_a_dynamic_quorum(release: str, dead: Path, eoctl: Cli) -> None:
+    """The new node is the only voter, as after `init --standalone`."""
+    listener = "CONTROLLER://127.0.0.1:9093"
+    words = ("--to", "new", "--standalone", listener, "--broker-version", release, "--apply")
+    done = eoctl("adopt", dead, *words)
+    assert done.status == 0, done.errors
+    assert "controller.quorum.bootstrap.servers=127.0.0.1:9093" in done.errors
+    snapshot = load_snapshot(f"new/__cluster_metadata-0/{BEGINNING_NAME}", 0)
+    assert snapshot is not None
+    meta = parse_meta_properties(Path("new/meta.properties").read_bytes())
+    assert meta.node_id is not None
+    assert snapshot.voter_directories == {meta.node_id: meta.directory_id}
+    assert ("txn" in snapshot.topics) is (release == "4.4")
+    checked = eoctl("check", "new", "--fail-on", "error", "--broker-version", release)
+    assert checked.status == 0, checked.text
+
+
+def test_a_release_without_dynamic_quorums(dead: Path, eoctl: Cli) -> None:
+    words = ("--to", "new", "--standalone", "CONTROLLER://h:9093", "--broker-version", "3.8")
+    done = eoctl("adopt", dead, *words)
+    assert done.status == 4
+    assert "has no dynamic quorum" in done.errors
 
 
 def test_preallocated_indexes_are_not_copied(golden: Golden, eoctl: Cli) -> None:

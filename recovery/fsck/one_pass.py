@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.context.broker_version import REFUSES, unsupported_features
-from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
+from recovery.checks.log_dirs.log_dirs import SETS_ASIDE, is_passed_over
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
 from recovery.replay.snapshots import Clock
@@ -208,8 +208,10 @@ def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings,
 
 def _not_started(job: CheckJob) -> str:
     """Return why the assumed release does not start in this cluster, "" if it does."""
-    version = job.options.broker_version
-    features = {} if job.image is None else job.image.features
+    version, image = job.options.broker_version, job.image
+    if image is None or is_passed_over(image, version):
+        return ""
+    features = image.features
     unknown = unsupported_features(features, version)
     return f"Kafka {version} does not start with {unknown[0]}" if unknown else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,39 @@ def test_real_directories(place: str, golden: Golden, eoctl: Cli) -> None:
         assert rows[release]["reason"].startswith(reason)
         assert rows[release]["starts"] == "no"
     assert outcome.status == 0
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("release", ALL)
+@pytest.mark.parametrize("made_for", ["3.3", "3.9", "4.3", "4.4"])
+def test_check_says_the_same_of_new_log_dirs(
+    made_for: str, release: str, eoctl: Cli, tmp_path: Path
+) -> None:
+    """Brokers judge what `releases` says of them, in `tests/broker/test_releases.py`."""
+    made = eoctl(
+        "init", tmp_path / "made", "--topic", "t", "--no-internal-topics", "--broker-version",
+        made_for, "--apply",
+    )  # fmt: skip
+    assert made.status == 0, made.errors
+    rows, _ = reported(eoctl, tmp_path / "made")
+    checked = eoctl("check", tmp_path / "made", "--broker-version", release)
+    will = "will start" if rows[release]["starts"] == "yes" else "will NOT start"
+    assert f"Start   Kafka {release} {will}" in checked.errors, rows[release]
+    drops = "all topics in it" in rows[release]["drops"]
+    assert ("begins a new cluster, which does not have this topic" in checked.text) is drops
+    if release != "2.8":  # it does not look for directories without a topic
+        removed = re.search("(?:sets aside|deletes) t-0", checked.errors)
+        assert (removed is not None) is drops, checked.errors
+
+
+def test_a_release_that_begins_anew(eoctl: Cli, tmp_path: Path) -> None:
+    """4.3 does not read the snapshot that 4.4 begins with; a real one set all partitions aside."""
+    assert eoctl("init", tmp_path / "made", "--topic", "t", "--apply").status == 0
+    checked = eoctl("check", tmp_path / "made", "--broker-version", "4.3", "--predict")
+    assert checked.status == 1
+    assert "does not read the snapshot that the cluster begins with" in checked.text
+    assert "renames the directory to -stray" in checked.text
+    assert eoctl("check", tmp_path / "made").status == 0
 
 
 def test_the_verdict_comes_first(golden: Golden, eoctl: Cli) -> None:

@@ -30,7 +30,7 @@ from recovery.checks.context.broker_version import (
     unsupported_features,
 )
 from recovery.checks.context.collector import MAX_KEPT_COUNT, Collector
-from recovery.checks.log_dirs.log_dirs import DELETES
+from recovery.checks.log_dirs.log_dirs import DELETES, is_passed_over
 from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.next_command import Found, find_next_command
 from recovery.fsck.start_loss import start_loss
@@ -737,7 +737,9 @@ def _release_problems(
 
 def _refused(image: ClusterImage | None, release: BrokerVersion) -> Iterator[Obstacle]:
     """Yield topic settings with which a release loads no log at all."""
-    for each in refused_settings({} if image is None else image.configs, release).values():
+    if image is None or is_passed_over(image, release):
+        return
+    for each in refused_settings(image.configs, release).values():
         yield Obstacle("", f"Kafka {release} does not start with {each}", "KRF-4", fix=_SET_IT)
 
 

@@ -27,12 +27,15 @@ from recovery.checks.context.broker_version import (
     METADATA_VERSION,
     REFUSES,
     is_before,
+    passes_over_beginning,
 )
 from recovery.checks.context.kraft_release import CANNOT_LOAD, ReleaseCheck
 from recovery.checks.log_dirs.log_dirs import read_topic_id
 from recovery.rules.findings import Severity
+from storage.dirs.log_dir import only_begins
 from storage.errors import AccessError, FormatError
 from storage.file_names import (
+    BEGINNING_NAME,
     BOOTSTRAP_NAME,
     PARTITION_METADATA_NAME,
     QUORUM_STATE_NAME,
@@ -87,7 +90,18 @@ def check_metadata_log(
             broker_action=REFUSES,
         )
     _check_start(partition, collector)
-    _check_snapshots(partition, collector, release)
+    if version is not None and passes_over_beginning(version) and only_begins(partition.path):
+        collector.add(
+            "KRF-4",
+            _path(partition, BEGINNING_NAME),
+            f"Kafka {version} does not read the snapshot that the cluster begins with",
+            severity=Severity.ERROR,
+            broker_action="begins a new cluster, without the topics of this snapshot",
+            fix="Start a release that reads it; `eoctl releases` lists these.",
+        )
+        _check_snapshots(partition, collector, None)
+    else:
+        _check_snapshots(partition, collector, release)
     last_epoch = _LogCheck(partition, collector, release).run()
     _check_quorum_state(partition, collector, last_epoch, version)
 

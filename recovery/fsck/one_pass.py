@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.context.broker_version import REFUSES, unsupported_features
-from recovery.checks.log_dirs.log_dirs import SETS_ASIDE, is_passed_over
+from recovery.checks.context.broker_version import REFUSES, is_passed_over, unsupported_features
+from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
 from recovery.replay.snapshots import Clock

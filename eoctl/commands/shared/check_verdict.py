@@ -25,12 +25,13 @@ from eoctl.messages import (
 from recovery.checks.context.broker_version import (
     CHECKED,
     check_release,
+    is_passed_over,
     parse_broker_version,
     refused_settings,
     unsupported_features,
 )
 from recovery.checks.context.collector import MAX_KEPT_COUNT, Collector
-from recovery.checks.log_dirs.log_dirs import DELETES, is_passed_over
+from recovery.checks.log_dirs.log_dirs import DELETES
 from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.next_command import Found, find_next_command
 from recovery.fsck.start_loss import start_loss

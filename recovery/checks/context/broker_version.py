@@ -37,13 +37,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.rules.findings import Severity
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.errors import UsageError
-from storage.file_names import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
+from storage.file_names import (
+    BEGINNING_NAME,
+    BOOTSTRAP_NAME,
+    META_PROPERTIES_NAME,
+    REMOTE_INDEX_CACHE_NAME,
+    DirState,
+)
 from storage.formats import cluster_metadata as records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from recovery.checks.context.collector import Collector
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
 
 
@@ -163,6 +170,16 @@ GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
 def passes_over_beginning(version: BrokerVersion) -> bool:
     """Return whether a release ignores the first snapshot of a metadata log that has not begun."""
     return version.line < (3, 6) or (version.major, version.minor) == (4, 3)
+
+
+def is_passed_over(image: ClusterImage, version: BrokerVersion | None) -> bool:
+    """Return whether an image is of a cluster's first records, and the release ignores these."""
+    if version is None:
+        return False
+    name = Path(image.path).name
+    if name == BOOTSTRAP_NAME:
+        return is_before(version, BOOTSTRAP_CHECKPOINT)
+    return name == BEGINNING_NAME and passes_over_beginning(version)
 
 
 def parse_broker_version(text: str) -> BrokerVersion:

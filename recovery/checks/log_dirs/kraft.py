@@ -90,7 +90,9 @@ def check_metadata_log(
             broker_action=REFUSES,
         )
     _check_start(partition, collector)
-    if version is not None and passes_over_beginning(version) and only_begins(partition.path):
+    log_dir = partition.log_dir
+    begins = only_begins(partition.path) and not (log_dir is not None and log_dir.has_bootstrap)
+    if begins and version is not None and passes_over_beginning(version):
         collector.add(
             "KRF-4",
             _path(partition, BEGINNING_NAME),

@@ -43,8 +43,6 @@ from storage.dirs.discovery import UNKNOWN_PARTITION, duplicate_partitions, is_f
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import AccessError, CorruptError, FormatError, as_argument, pasted
 from storage.file_names import (
-    BEGINNING_NAME,
-    BOOTSTRAP_NAME,
     CLEAN_SHUTDOWN_NAME,
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
@@ -750,7 +748,7 @@ def check_against_cluster(
     is_live = partition.stopped is StoppedState.LIVE
     if partition.files.other(PARTITION_METADATA_NAME) is None:
         _check_missing(partition, image, collector, version)
-    elif image is not None and not is_live and is_passed_over(image, version):
+    elif image is not None and not is_live and releases.is_passed_over(image, version):
         collector.add(
             "DIR-4",
             _path(partition),
@@ -766,16 +764,6 @@ def check_against_cluster(
         and not is_live
     ):
         _check_assignment(partition, topic_id, image, collector, version)
-
-
-def is_passed_over(image: ClusterImage, version: BrokerVersion | None) -> bool:
-    """Return whether the image is of a cluster's first records, and the release ignores these."""
-    if version is None:
-        return False
-    name = Path(image.path).name
-    if name == BOOTSTRAP_NAME:
-        return releases.is_before(version, releases.BOOTSTRAP_CHECKPOINT)
-    return name == BEGINNING_NAME and releases.passes_over_beginning(version)
 
 
 def read_topic_id(partition: Partition, collector: Collector) -> bytes | None:

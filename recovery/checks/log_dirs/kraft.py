@@ -90,9 +90,15 @@ def check_metadata_log(
             broker_action=REFUSES,
         )
     _check_start(partition, collector)
-    log_dir = partition.log_dir
-    begins = only_begins(partition.path) and not (log_dir is not None and log_dir.has_bootstrap)
-    if begins and version is not None and passes_over_beginning(version):
+    # With a bootstrap.checkpoint beside it, the snapshot only has the voters of the quorum.
+    others = () if partition.log_dir is None else partition.log_dir.others
+    begins = not any(each.file.name == BOOTSTRAP_NAME for each in others)
+    if (
+        begins
+        and only_begins(partition.path)
+        and version is not None
+        and passes_over_beginning(version)
+    ):
         collector.add(
             "KRF-4",
             _path(partition, BEGINNING_NAME),

@@ -12,7 +12,12 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY_DIR = Path(__file__).parents[2]
-KAFKA_LIBS = Path(os.environ.get("EOCTL_KAFKA_LIBS") or REPOSITORY_DIR / ".cache/kafka-libs")
+# Absolute: a broker runs in a directory of its own.
+KAFKA_LIBS = (
+    REPOSITORY_DIR / ".cache/kafka-libs"
+    if not os.environ.get("EOCTL_KAFKA_LIBS")
+    else Path(os.environ["EOCTL_KAFKA_LIBS"]).absolute()
+)
 
 
 @cache

@@ -60,7 +60,7 @@ test:
 
 PYTEST = scripts/pytest.sh -n 2 --dist worksteal
 # What runs on the native kernel where it is there runs on the numpy kernel, too.
-# The judges run on this release, too; those that need MirrorMaker or kafka-shell are left out there.
+# The judges run on this release, too. Those that need kafka-shell are left out there.
 NEWEST_LIBS = .cache/kafka-libs-4.4.0
 KERNEL_TESTS = tests/storage/kernels tests/cli/test_dump_segment.py tests/cli/test_dump_golden.py
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from tests.kafka import client
 from tests.kafka.broker import Broker
-from tests.kafka.jars import java_command, quick_start
+from tests.kafka.jars import COMMON_LIBS, java_command
 from tests.serving import Served
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def mirror(dead: str, live: str, work: Path) -> Iterator[subprocess.Popen[bytes]
         files.append(work / f"{name}.properties")
         files[-1].write_text(text.format(**places))
     command = java_command(
-        "-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *quick_start(),
-        "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files),
+        "-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+        "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files), libs=COMMON_LIBS,
     )  # fmt: skip
     with (work / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -30,7 +30,7 @@ def has_compiler() -> bool:
 def ask(cases: Sequence[str]) -> list[str]:
     """The answers of a coordinator of Kafka's jars to each case; needs a Java with its compiler."""
     asked = subprocess.run(
-        jars.java_command(str(PROGRAM)),
+        jars.java_command(str(PROGRAM), libs=jars.COMMON_LIBS),
         input="".join(f"{each}\n" for each in cases),
         capture_output=True,
         text=True,

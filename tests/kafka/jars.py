@@ -12,12 +12,10 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY_DIR = Path(__file__).parents[2]
-# Absolute: a broker runs in a directory of its own.
-KAFKA_LIBS = (
-    REPOSITORY_DIR / ".cache/kafka-libs"
-    if not os.environ.get("EOCTL_KAFKA_LIBS")
-    else Path(os.environ["EOCTL_KAFKA_LIBS"]).absolute()
-)
+# With Spark's connector, MirrorMaker, an older client, and the classes that our own Java calls.
+COMMON_LIBS = REPOSITORY_DIR / ".cache/kafka-libs"
+# Of the brokers. Absolute: a broker runs in a directory of its own.
+KAFKA_LIBS = Path(os.environ.get("EOCTL_KAFKA_LIBS") or COMMON_LIBS).absolute()
 
 
 @cache
@@ -81,6 +79,6 @@ def quick_start() -> list[str]:
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
 
 
-def java_command(*arguments: str) -> list[str]:
+def java_command(*arguments: str, libs: Path | None = None) -> list[str]:
     """A call of a class of Kafka's jars: JVM options, class name, its arguments."""
-    return [tool("java"), "-cp", f"{KAFKA_LIBS}/*", *arguments]
+    return [tool("java"), "-cp", f"{libs or KAFKA_LIBS}/*", *arguments]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .jars import KAFKA_LIBS, tool
+from .jars import COMMON_LIBS, KAFKA_LIBS, tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,8 @@ def read_all(bootstrap: str, client: str, calls: Sequence[tuple[str, str]]) -> I
 
     They are from one client, `CURRENT` or `OLDER`.
     """
-    jars = [KAFKA_LIBS.glob(f"{client}kafka-clients-*.jar")]
+    libs = COMMON_LIBS if client else KAFKA_LIBS
+    jars = [libs.glob(f"{client}kafka-clients-*.jar")]
     jars += [KAFKA_LIBS.glob(f"{each}-*.jar") for each in BESIDE]
     path = ":".join(str(jar) for found in jars for jar in found)
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256M"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kafka.jars import KAFKA_LIBS
+from tests.kafka.jars import COMMON_LIBS
 from tests.spark.left_over import MARK, processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _kafka_source() -> list[tuple[str, str]]:
         "kafka-clients-*",
         "commons-pool2-*",
     )
-    jars = [str(path) for name in names for path in KAFKA_LIBS.glob(f"{name}.jar")]
+    jars = [str(path) for name in names for path in COMMON_LIBS.glob(f"{name}.jar")]
     return [("spark.jars", ",".join(jars))] if len(jars) == len(names) else []
 
 

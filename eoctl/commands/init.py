@@ -229,7 +229,7 @@ def _planned(path: str, options: InitOptions, *, is_kept: bool) -> Planned:
             )
         ],
         answer=lambda: PlanAnswer(
-            verbs=("make", "made"), does=(does,), loses=("nothing: there is nothing there",)
+            verbs=("make", "made"), does=(does,), loses=("nothing: the log dir is new",)
         ),
     )
 

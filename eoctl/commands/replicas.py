@@ -409,7 +409,7 @@ def _require_clean(
             Lacking(
                 why=f"would be truncated at {end_offset}: {what}",
                 options=("--unclean",),
-                meaning="that leader counts nevertheless, as after an unclean election",
+                meaning="that replica is to lead anyway, as after an unclean election",
                 first=f"eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} shows "
                 "what each choice loses",
             )

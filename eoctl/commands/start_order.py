@@ -634,8 +634,7 @@ def _reads(run: AdviseRun) -> Iterator[Said]:
     if not count:
         return
     what = f"{counted(count, 'offset')} of {counted(len(hidden), 'partition')}"
-    below = "below the high watermark on its disk until acks=all is accepted"
-    yield Said("Reads", f"a leader shows what is {below}: {what} later")
+    yield Said("Reads", f"consumers get {what} only once acks=all is accepted")
 
 
 def _note_of_step(run: AdviseRun, step: int) -> str:

@@ -265,7 +265,7 @@ class GroupLog:
         if self.unknown_count:
             yield (
                 f"{self.unknown_count} records of {GROUPS_TOPIC} have an unknown type, and were "
-                f"passed over [{UNKNOWN_TYPE}]"
+                f"skipped [{UNKNOWN_TYPE}]"
             )
 
     @property

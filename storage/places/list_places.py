@@ -225,7 +225,7 @@ class _RemoteLister:
                 self.problems.append(exc)
             except UsageError:
                 uri = located.uri_of(match.path)
-                self._notes.append(f"{uri}: passed over, neither a log dir nor a partition")
+                self._notes.append(f"{uri}: skipped, neither a log dir nor a partition")
         if not is_met:
             raise no_match(given, self.problems, problems_count)
 

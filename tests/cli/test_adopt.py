@@ -74,7 +74,7 @@ def test_only_looked_at(dead: Path, eoctl: Cli) -> None:
     before = tree_of(dead, directory_times=True)
     outcome = eoctl("adopt", dead, "--to", "new")
     assert outcome.status == 0, outcome.errors
-    assert "this is a plan, nothing was changed: --apply does it\n" in outcome.errors
+    assert "this is a plan, nothing was changed: --apply runs it\n" in outcome.errors
     assert not Path("new").exists()
     assert difference(before, tree_of(dead, directory_times=True)) == []
     # Another call would draw other ids.
@@ -194,7 +194,7 @@ def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
     for name, entry in before.items():
         if name.endswith(".log"):
             assert (Path("new") / name).read_bytes() == entry.data
-    [call] = [line for line in outcome.errors.splitlines() if line.endswith("takes it back")]
+    [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
     assert eoctl(*shlex.split(call)[1:-3]).status == 0
     assert difference(before, tree_of(dead)) == []
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
@@ -205,7 +205,7 @@ def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
 def test_taken_back(way: str, dead: Path, eoctl: Cli) -> None:
     before = tree_of(dead, directory_times=True)
     outcome = eoctl("adopt", dead, "--to", "new", way, "--apply")
-    [call] = [line for line in outcome.errors.splitlines() if line.endswith("takes it back")]
+    [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
     assert eoctl(*shlex.split(call)[1:-3]).status == 0
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
     assert difference(before, tree_of(dead, directory_times=True)) == []

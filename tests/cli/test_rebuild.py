@@ -264,7 +264,7 @@ def test_a_whole_log_dir_is_applied_without_its_metadata_log(crash: Path, eoctl:
     """Passed over with a note; all the others are written."""
     outcome = eoctl("rebuild", "--apply", crash)
     assert outcome.status == 0
-    assert "__cluster_metadata-0: passed over, it is never changed" in outcome.errors
+    assert "__cluster_metadata-0: skipped, it is never changed" in outcome.errors
     assert eoctl("rebuild", "--apply", "txn-0").status == 0
     assert not list((crash / "__cluster_metadata-0").glob("*.eoctl-tmp"))
 

@@ -416,7 +416,7 @@ def test_what_is_shown(diverged: Path, eoctl: Callable) -> None:
     before = tree_of(diverged)
     shown = eoctl(*REJOIN, "--unclean", *JSONL)
     assert shown.status == 0
-    assert "this is a plan, nothing was changed: --apply does it" in notes_of(shown)
+    assert "this is a plan, nothing was changed: --apply runs it" in notes_of(shown)
     price = only(shown, "price")
     transactions = price.pop("transactions")
     assert [each["first_offset"] for each in transactions] == [43, 55, 67]

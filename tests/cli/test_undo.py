@@ -92,7 +92,7 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
     assert rows_of(rows) == [{**row, "status": "applied"}]
     assert difference(after, tree_of(kafka.parent, directory_times=True)) == []
     done = eoctl("undo", journal)
-    taken_back = "Done    took back truncate: 8 files as before it"
+    taken_back = "Done    undid truncate, restored 8 files"
     assert (done.status, done.errors) == (0, f"{taken_back}\n")
     assert done.text == inspect.text.replace("\tapplied\t", "\tundone\t")
     applied.require_restored()

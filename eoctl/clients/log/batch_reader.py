@@ -404,7 +404,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
             place = f"{found.files.log.path}: position {found.batch.pos}"
         raise RefusedError(
             f"{place}: the batch that ends at offset {last_offset} is not the batch that was "
-            "copied: the source was truncated and written anew, or compacted, since",
+            "copied: the source was truncated and written again, or compacted, since",
             next_step=NEW_SESSION,
         )
 

@@ -688,7 +688,7 @@ def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
     raise RefusedError(
         f"{where}: its next offset is {offset}, and the log holds {log_start_offset} to"
         f" {log_end_offset - 1}: records between are gone, or it is another log",
-        next_step="begin anew at --from, with another file or group",
+        next_step="begin again at --from, with another file or group",
     )
 
 

@@ -67,7 +67,7 @@ def notes_of(
         yield "nothing to append: nothing is changed"
         return
     if not is_applied:
-        yield "this is a plan, nothing was changed: --apply does it"
+        yield "this is a plan, nothing was changed: --apply runs it"
     log_dir = opened[0].target.log_dir
     if log_dir is not None:
         yield price_of(log_dir.path) + ("" if is_applied else " and what is appended")

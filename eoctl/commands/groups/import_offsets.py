@@ -519,9 +519,9 @@ class _Import:
             meaning = "no consumer of these groups is at work"
             return Lacking(why, ("--consumers-are-stopped",), meaning)
         if kind is ImportObstacle.OUTSIDE:
-            return Lacking(why, ("--outside", "clamp"), "the nearer end of the log will do")
+            return Lacking(why, ("--outside", "clamp"), "the nearer end of the log is good enough")
         if kind is ImportObstacle.UNKNOWN:
-            meaning = "offsets of partitions that are not there can be left out"
+            meaning = "offsets of partitions that are not on disk can be left out"
             return Lacking(why, ("--skip-unknown",), meaning)
         if kind is ImportObstacle.NO_LOG:
             first = "--logs DIR with each log dir that has them, or --outside keep"

@@ -300,7 +300,7 @@ class ReportGathering(Generic[Run]):
         rows = [*_verdict_rows(verdict)]
         if not command and (diverged or torn):
             command = torn[0].command if torn else diverged[0].command
-            why = "where they part, and which one should lead"
+            why = "where they diverge, and which one should lead"
             text = f"{command}   # {TORN_WHY if torn else why}"
             rows = [each._replace(text=text) if each.label == NEXT else each for each in rows]
         model = Model(

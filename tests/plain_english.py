@@ -244,9 +244,8 @@ def _single_words(node: ast.AST) -> Iterator[ast.Constant]:
     ):
         found = node.value.elts
     for each in found:
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            if each.value and " " not in each.value and not _LABEL.fullmatch(each.value):
-                yield each
+        if isinstance(each, ast.Constant) and re.fullmatch(r"[a-z]+", str(each.value)):
+            yield each
 
 
 def _is_docstring(node: ast.AST) -> bool:

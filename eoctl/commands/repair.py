@@ -579,8 +579,8 @@ class RepairRun:
         for each in self._repaired.values():
             for name in each.contents:
                 yield (
-                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} again, and"
-                    " comes before anything else"
+                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} again."
+                    " Run it before anything else"
                 )
 
     # -- other replicas

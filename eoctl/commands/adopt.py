@@ -68,15 +68,15 @@ def command(
     ] = False,
     prefer: Annotated[
         list[str] | None,
-        records_option(metavar="DIR", help="Prefer replicas in it; repeatable."),
+        records_option(metavar="DIR", help="Prefer replicas in it. Repeatable."),
     ] = None,
     topic_id: Annotated[
         list[str] | None,
-        option(metavar="NAME=ID", help="Id of a topic, if no file has it; repeatable."),
+        option(metavar="NAME=ID", help="Id of a topic, if no file has it. Repeatable."),
     ] = None,
     partitions: Annotated[
         list[str] | None,
-        option(metavar="NAME=N", help="How many partitions a topic has; repeatable."),
+        option(metavar="NAME=N", help="How many partitions a topic has. Repeatable."),
     ] = None,
     fill_holes: Annotated[
         bool, option("--fill-holes", help="Partitions without a copy become empty ones.")

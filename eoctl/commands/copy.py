@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 @with_change(without=("save_plan",))
 def command(
     source: Annotated[
-        str, argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
+        str, argument(metavar="SRC", help="A directory TOPIC-N, or a log dir with --to-topic.")
     ],
     destination: Annotated[
-        str, argument(metavar="DST", help="Target partition; it need not exist yet.")
+        str, argument(metavar="DST", help="Target partition. It need not exist yet.")
     ],
     topic: Annotated[
         str | None,

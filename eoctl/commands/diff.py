@@ -53,11 +53,11 @@ def command(
     a: Annotated[
         str,
         argument(
-            metavar="A", help="A log dir, a partition or a journal; several log dirs: DIR,DIR."
+            metavar="A", help="A log dir, a partition or a journal. Several log dirs: DIR,DIR."
         ),
     ],
     b: Annotated[
-        str | None, argument(metavar="[B]", help="The same; without B: A is a journal.")
+        str | None, argument(metavar="[B]", help="The same. Without B, A is a journal.")
     ] = None,
     topic: Topics = None,
     no_records: Annotated[

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 def command(
     paths: Annotated[
         list[str] | None,
-        argument(metavar="[PATH]...", help="Partition directories, log dirs; also URIs, *."),
+        argument(metavar="[PATH]...", help="Partition directories, log dirs, URIs, *."),
     ] = None,
     to: Annotated[str | None, option(metavar="DIR", help="Output directory, new or empty.")] = None,
     server_properties: ServerProperties = None,

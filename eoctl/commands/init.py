@@ -52,11 +52,11 @@ def command(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        option(metavar="NAME:N", help="A topic with N partitions, or one; repeatable."),
+        option(metavar="NAME:N", help="A topic with N partitions, or one. Repeatable."),
     ] = None,
     config: Annotated[
         list[str] | None,
-        option(metavar="TOPIC:KEY=VALUE", help="A setting of a topic; repeatable."),
+        option(metavar="TOPIC:KEY=VALUE", help="A setting of a topic. Repeatable."),
     ] = None,
     node_id: Annotated[
         int, option(min=0, max=INT32_MAX, metavar="N", help="node.id of the broker.")
@@ -71,7 +71,7 @@ def command(
         str | None,
         option(
             metavar="NAME://HOST:PORT",
-            help="A dynamic quorum: this node is its only voter, and listens there.",
+            help="A dynamic quorum. This node is its only voter, and listens there.",
         ),
     ] = None,
     no_internal_topics: Annotated[

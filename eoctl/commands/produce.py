@@ -83,11 +83,11 @@ def command(
         str,
         argument(
             metavar="PARTITION",
-            help="A directory TOPIC-N, which may not exist yet; with --to-topic a log dir.",
+            help="A directory TOPIC-N, which may not exist yet, or a log dir with --to-topic.",
         ),
     ],
     file: Annotated[
-        str, argument(metavar="[FILE]", help="Records to append; - is the standard input.")
+        str, argument(metavar="[FILE]", help="Records to append. - is the standard input.")
     ] = "-",
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
@@ -125,7 +125,7 @@ def command(
             min=-1,
             max=INT64_MAX,
             metavar="ID",
-            help="Producer id; -1: not idempotent.",
+            help="Producer id. -1 is not idempotent.",
             show_default="a new id",
         ),
     ] = None,
@@ -179,7 +179,7 @@ def command(
             min=0,
             max=2,
             metavar="0|1|2",
-            help="transaction.version; 2: a new epoch for each transaction.",
+            help="transaction.version. 2 is a new epoch for each transaction.",
             show_default="2",
         ),
     ] = None,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def command(
     path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     from_scratch: Annotated[
-        bool, option("--from-scratch", help="Use no snapshot: replay from the log start.")
+        bool, option("--from-scratch", help="Use no snapshot, replay from the log start.")
     ] = False,
     at_offset: Annotated[
         int | None, option(min=0, metavar="OFFSET", help="The state up to offset N.")

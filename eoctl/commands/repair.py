@@ -51,7 +51,7 @@ def command(
     topic: options.Topics = None,
     strategy: Annotated[
         Strategy | None,
-        option(help="How to repair; without it the damage is shown and a strategy proposed."),
+        option(help="How to repair. Without it, eoctl shows the damage and proposes a strategy."),
     ] = None,
     single_copy: options.SingleCopy = False,
     replicated: Annotated[

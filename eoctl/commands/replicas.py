@@ -70,20 +70,22 @@ def command(
     action: Annotated[ReplicasAction, argument(metavar="compare|rejoin", help="Action to run.")],
     paths: Annotated[
         list[str],
-        argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
+        argument(
+            metavar="DIR...", help="Directories of one partition. compare also takes log dirs."
+        ),
     ],
     all_leaders: Annotated[
-        bool, option("--all-leaders", help="compare: what each choice of a leader loses.")
+        bool, option("--all-leaders", help="compare shows what each choice of a leader loses.")
     ] = False,
     leader: Annotated[
-        str | None, option(metavar="DIR", help="rejoin: the copy that DIR follows.")
+        str | None, option(metavar="DIR", help="rejoin makes DIR follow this copy.")
     ] = None,
     rule: Annotated[
         RuleName,
-        option(help="rejoin: truncate by leader epochs, or by high watermark (only shown)."),
+        option(help="rejoin truncates by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
-        bool, safety_option("--unclean", help="rejoin: even if acknowledged records are lost.")
+        bool, safety_option("--unclean", help="rejoin even if acknowledged records are lost.")
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,

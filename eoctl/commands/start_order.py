@@ -48,11 +48,11 @@ def command(
     topic: TopicPatterns = None,
     running: Annotated[
         list[int] | None,
-        option(min=0, metavar="ID", help="A broker that runs; repeatable."),
+        option(min=0, metavar="ID", help="A broker that runs. Repeatable."),
     ] = None,
     gone: Annotated[
         list[int] | None,
-        option(min=0, metavar="ID", help="A broker that does not return; repeatable."),
+        option(min=0, metavar="ID", help="A broker that does not return. Repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
     limit: Limit = None,

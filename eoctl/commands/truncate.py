@@ -80,18 +80,18 @@ def command(
     ] = None,
     replica: Annotated[
         list[str] | None,
-        safety_option(metavar="DIR", help="Another replica to compare with; repeatable."),
+        safety_option(metavar="DIR", help="Another replica to compare with. Repeatable."),
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
         safety_option(
-            metavar="DIR", help="Another replica to truncate too; repeat for each replica."
+            metavar="DIR", help="Another replica to truncate too. Repeat it for each replica."
         ),
     ] = None,
     single_copy: options.SingleCopy = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets. Repeatable."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,

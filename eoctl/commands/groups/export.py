@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 GroupGlobs = Annotated[
     list[str] | None,
-    records_option("--group", metavar="GLOB", help="Only groups with such a name; repeatable."),
+    records_option("--group", metavar="GLOB", help="Only groups with such a name. Repeatable."),
 ]
 TopicGlob = Annotated[
     str | None, records_option("--topic", metavar="GLOB", help="Only offsets of such topics.")

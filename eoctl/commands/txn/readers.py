@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+    advanced_option(metavar="DIR", help="Log dir with __transaction_state. Repeatable."),
 ]
 Now = Annotated[
     str | None,

@@ -252,7 +252,10 @@ def _check_position(
     if group is None:
         return
     if commit is Commit.ATOMIC:
-        raise UsageError("--commit atomic: an offset has no state", next_step="--checkpoint FILE")
+        raise UsageError(
+            "--commit atomic needs a checkpoint, because an offset has no state",
+            next_step="--checkpoint FILE",
+        )
     if not is_applied:
         raise UsageError("--exec with --group commits offsets", next_step="--apply")
 

@@ -284,7 +284,7 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     """
     pairs, doubts = _pairs(source, destination, options.topic)
     if options.consume.follow and not options.write.change.apply:
-        raise UsageError("--follow goes with --apply: a plan has an end")
+        raise UsageError("--follow goes with --apply. A plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
     if not options.write.change.apply:
         return _CopyRun(pairs, targets, options, None, doubts).run()

@@ -320,7 +320,7 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
         UsageError: options contradict each other, or one file is given for two purposes.
     """
     if options.input_format is not InputFormat.LINES and options.key_separator is not None:
-        raise UsageError("--key-separator is for lines: other formats have a field for the key")
+        raise UsageError("--key-separator is for lines. Other formats have a field for the key")
     if options.timestamp_ms is not None and options.timestamp_ms < 0:
         raise UsageError(f"--timestamp: {options.timestamp_ms} ms is before 1970")
     transactions = options.transactions
@@ -360,12 +360,12 @@ def _check_transactional(options: ProduceOptions) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                f"{name} and --transactional-id exclude each other: its coordinator says who the"
+                f"{name} and --transactional-id exclude each other. Its coordinator says who the"
                 " producer is, and fences whoever was that before"
             )
     if options.transactions is not None and options.transactions.coordinator_epoch:
         raise UsageError(
-            "--coordinator-epoch and --transactional-id exclude each other: markers have the leader"
+            "--coordinator-epoch and --transactional-id exclude each other. Markers have the leader"
             " epoch of its coordinator's partition"
         )
 

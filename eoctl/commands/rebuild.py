@@ -103,7 +103,7 @@ def command(
     from storage.dirs.discovery import discover
 
     if to is not None and (change.is_kept):
-        raise UsageError("--apply writes in place, --to elsewhere: give one of them")
+        raise UsageError("--apply writes in place, --to elsewhere. Give one of them")
     wanted = options.given_paths(paths, None, topic)
     work, notes = rebuild_jobs(
         wanted,

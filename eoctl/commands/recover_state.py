@@ -243,7 +243,7 @@ def _reported(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
     if expired_count:
         yield (
             f"{expired_count} of the {len(recovered.disk_entries or ())} producers in"
-            f" {recovered.file_name} have expired by that clock: a broker leaves them out when it"
+            f" {recovered.file_name} have expired by that clock. A broker leaves them out when it"
             " loads it"
         )
     started = recovered.started_from

@@ -104,7 +104,7 @@ def command(
 
         is_changing = change != PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
-            raise UsageError("compare changes nothing: that option goes with rejoin only")
+            raise UsageError("compare changes nothing. That option goes with rejoin only")
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms, metadata_dir=metadata_dir)
         _report_comparison(run, output, has_all=all_leaders)
         return run.status
@@ -118,7 +118,7 @@ def command(
             next_step="eoctl replicas rejoin DIR --leader DIR",
         )
     if rule is RuleName.HW and change.is_kept:
-        raise UsageError("--rule hw is only shown: it leaves logs that differ")
+        raise UsageError("--rule hw is only shown. It leaves logs that differ")
     wanted = RejoinOptions(
         leader=leader,
         rule=FollowRule(rule.value),
@@ -238,7 +238,7 @@ def _cluster_lines(
     if absent:
         yield f"  not in the ISR: {listing([f'broker {each}' for each in absent], 'brokers')}"
     if standing == ReplicaStanding.OUT_OF_SYNC:
-        yield f"  broker {broker} leads by an unclean election only: see eoctl start-order"
+        yield f"  broker {broker} leads by an unclean election only. See eoctl start-order"
 
 
 def _dearness(row: RecommendationRow) -> tuple[int, int, str, int]:
@@ -436,14 +436,15 @@ def _show_hw_rule(
     if kept:
         notes.append(
             f"offsets {by_epochs} to {by_epochs + kept - 1} would have stayed, where the leader has"
-            " others: two logs that differ, which no broker notices"
+            " others. The two logs then differ, which no broker notices"
         )
     if dropped:
         notes.append(
-            f"offsets {target} to {by_epochs - 1} would have gone, which the leader has too: lost"
+            f"offsets {target} to {by_epochs - 1} would have gone, which the leader has too."
+            " They are lost"
             " if the leader failed before they were fetched again"
         )
-    notes.append("the rule hw is only shown: brokers have not gone by it since 0.11")
+    notes.append("the rule hw is only shown. Brokers have not gone by it since 0.11")
     row = RejoinRow(
         path=follower.path,
         leader=leader.path,

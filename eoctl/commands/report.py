@@ -173,7 +173,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
     is_for_programs = output is not OutputFormat.TEXT
     if request.to is None and not is_for_programs:
         raise UsageError(
-            "--to is missing: what is the file to be called?",
+            "--to is missing, so the page has no file name",
             next_step=f"eoctl report {' '.join(map(pasted, request.paths))} --to report.html",
         )
     if request.key_file is not None and not request.redacts:

@@ -243,7 +243,7 @@ def run_call(call: AuditCall) -> int:
     if audit.checkpoint_dir is not None and (audit.state_path is not None or call.page is not None):
         raise UsageError(
             "--checkpoint goes with neither --state nor --report-html",
-            next_step="--checkpoint keeps whole directories, --state segments: take one of them",
+            next_step="--checkpoint keeps whole directories, --state segments. Take one of them",
         )
     audit = audit._replace(tables=_tables_of(call))
     page = None if call.page is None else call.page()

@@ -447,13 +447,13 @@ def _blocked(run: AdviseRun) -> Iterator[Said]:
         what = f"It alone has {each.missing.offsets} of {each.key}"
         yield Said("First", f"{each.undo_steps} {what}", BAD)
     if (more := len(run.blocked) - MAX_NAMES) > 0:
-        yield Said("", f"{more:,} more of these: see the notes", BAD)
+        yield Said("", f"{more:,} more of these. See the notes", BAD)
 
 
 def _doubt(advice: Advice) -> Iterator[Said]:
     if advice.unseen:
         nodes = _ids(advice.unseen)
-        text = f"controller {nodes} was not given, and may know of later elections: the leader may"
+        text = f"controller {nodes} was not given, and may know of later elections. The leader may"
         yield Said("Doubt", f"{text} be another broker. Give its log dir, or --metadata-dir", GRAVE)
 
 
@@ -478,7 +478,7 @@ def _start(advice: Advice) -> Iterator[Said]:
     if not advice.orders:
         why = "none of these brokers is stopped and can come back"
         if plan.unknown:
-            why = f"the metadata know no broker {_ids(plan.unknown)}: they are damaged or older"
+            why = f"the metadata know no broker {_ids(plan.unknown)}. They are damaged or older"
         yield Said("Start", f"nothing: {why}", GRAVE)
         return
     best = advice.orders[0].order

@@ -502,7 +502,7 @@ def _is_text(path: str) -> bool:
 
 def _foreign_directory(uri: str, name: str) -> CorruptError:
     return CorruptError(
-        "directory that is no partition: a broker refuses to start",
+        "directory that is no partition, so a broker refuses to start",
         check_id="DIR-1",
         pos=0,
         expected="TOPIC-PARTITION",

@@ -616,7 +616,7 @@ def test_a_compaction_that_did_not_end(old: str, way: str, dead: Path, eoctl: Cl
     [row] = [each for each in rows_of(done, "adopted") if each["topic"] == "rolled"]
     assert (row["log_start_offset"], row["log_end_offset"]) == (0, 60)
     assert (
-        "rolled-0: a compaction did not end there: a start replaces old segments by 2 new"
+        "rolled-0: a compaction did not end there. A start replaces old segments by 2 new"
         in done.errors
     )
     assert "are lost" not in done.errors.replace("which records are lost, new or changed", "")

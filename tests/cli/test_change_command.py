@@ -345,7 +345,7 @@ def test_several_plans_are_not_saved(two: Path, eoctl: Cli) -> None:
     damage_one_of_each(two)
     refused = eoctl(*REPAIR, "--save-plan", "plan")
     assert refused.status == 2
-    assert "2 log dirs have something to change: a saved plan is for one" in refused.errors
+    assert "2 log dirs have something to change. A saved plan is for one" in refused.errors
     assert not (two / "plan").exists()
 
 

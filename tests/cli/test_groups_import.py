@@ -183,7 +183,7 @@ def test_a_file_without_groups(kafka: Path, offsets: Callable[..., Path], eoctl:
     source = offsets("plain,0,5")
     outcome = eoctl("groups", "import", kafka, "--from", source)
     assert outcome.status == 2
-    assert "whose offsets are these" in outcome.errors
+    assert "the group of its offsets is unknown" in outcome.errors
     bring(eoctl, kafka, source, "--group", "a b")
     assert exported(eoctl, kafka, "--group", "a b").keys() == {("a b", "plain", 0)}
 

@@ -461,7 +461,7 @@ def test_the_older_rule(diverged: Path, eoctl: Callable) -> None:
     row = only(kept, "rejoin")
     assert (row["truncation_offset"], row["kept_diverged_offsets_count"]) == (37, 1)
     assert row["dropped_common_offsets_count"] == 0
-    assert any("two logs that differ, which no broker notices" in each for each in notes_of(kept))
+    assert any("two logs then differ, which no broker notices" in each for each in notes_of(kept))
     dropped = eoctl(
         "replicas", "rejoin", "broker-3/div-0", "--leader", "broker-2/div-0", "--rule", "hw", *JSONL
     )

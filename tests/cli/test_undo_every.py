@@ -381,7 +381,7 @@ def test_closing_the_run_of_another_command_is_said(
         eoctl("txn", "run", "killed/txn-0", "--to", "killed/ctp-out-0", *FILTER, "--apply")
     outcome = eoctl(*shlex.split(call))
     assert outcome.status == 0, outcome.errors
-    assert "an earlier txn-run was interrupted: what it wrote stays" in outcome.errors
+    assert "an earlier txn-run was interrupted. Its records stay" in outcome.errors
 
 
 def test_what_a_broker_went_on_with_is_not_taken_back(

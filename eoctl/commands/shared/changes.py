@@ -414,7 +414,7 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
         if len(plans) > 1:
             place = "partition" if command.is_by_partition else "log dir"
             raise UsageError(
-                f"{len(plans)} {place}s have something to change: a saved plan is for one",
+                f"{len(plans)} {place}s have something to change. A saved plan is for one",
                 next_step=f"--save-plan for each {place} by itself",
             )
         save_plan(plans[0], change.save_plan)

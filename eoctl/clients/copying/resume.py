@@ -109,9 +109,9 @@ def resume(
     is_proved = session.is_clean and count == len(session.anchors)
     if anchor.end_offset < destination.start_offset and not is_proved and not is_lost:
         raise RefusedError(
-            f"{destination.path}: its log starts at offset {destination.start_offset}. Records that the"
-            f" copy wrote from offset {anchor.end_offset} on may have been deleted, and how far it"
-            " had come cannot be proved",
+            f"{destination.path}: its log starts at offset {destination.start_offset}. Records that"
+            f" the copy wrote from offset {anchor.end_offset} on may have been deleted, and how far"
+            " it had come cannot be proved",
             next_step=NEW_SESSION,
         )
     _require_dense(destination, session.anchors[0].end_offset)

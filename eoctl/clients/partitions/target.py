@@ -390,8 +390,8 @@ def require_apart(source: Partition, path: str) -> None:
             same = ours.get(_file_id(each.log.path))
             if same is not None:
                 raise UsageError(
-                    f"{each.log.path}: is one file with {same} of the source, by a link. A record that is"
-                    " appended to one is in both",
+                    f"{each.log.path}: is one file with {same} of the source, by a link. A record"
+                    " that is appended to one is in both",
                     next_step=f"put a copy of its own in the place of {each.log.path}",
                 )
 

@@ -182,7 +182,7 @@ def test_what_a_start_does_is_told(golden: Golden, eoctl: Cli) -> None:
     log = Path("dead/txn-0") / LOG
     log.write_bytes(log.read_bytes() + b"half a batch")
     reported = eoctl("adopt", "dead", "--to", "new").errors
-    assert "2 transactions open (open-1, open-2): a start aborts them" in reported
+    assert "2 transactions open (open-1, open-2). A start aborts them" in reported
     assert "transaction.abort.timed.out.transaction.cleanup.interval.ms=86400000" in reported
 
 
@@ -413,7 +413,7 @@ def test_offsets_beyond_the_end(golden: Golden, eoctl: Cli) -> None:
         ("", 2, "no LOG-DIR given"),
         ("dead", 2, "no --to given"),
         ("dead --to new --link --move", 2, "--link and --move: one of them"),
-        ("dead --to new --repair move-away", 2, "no other replica"),
+        ("dead --to new --repair move-away", 2, "needs another replica"),
         ("dead --to new --topic-id txn", 2, "--topic-id txn: "),
         ("dead --to new --topic-id txn=x", 2, "--topic-id txn=x"),
         ("dead --to new --topic-id none=AAAAAAAAAAAAAAAAAAAAAQ", 2, "no partition of that topic"),

@@ -245,7 +245,7 @@ def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -
     assert done == "Done    appended 2 records to plain-0, offsets 179..180"
     dry = on_terminal("undo", "kafka", "--dry-run")
     assert dry.lines[-2:] == [
-        "Undo    produce can be taken back: 5 files",
+        "Undo    produce can be undone: 5 files",
         f"Next    {undo.removeprefix('Undo    ')}",
     ]
     back = shlex.split(undo.removeprefix("Undo"))

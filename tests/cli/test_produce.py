@@ -209,7 +209,7 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
         "this is a plan, nothing was changed: --apply runs it",
         (
             "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
-            " watermark stay as they are: the next start of the broker recovers 23 partitions,"
+            " watermark stay as they are. The next start of the broker recovers 23 partitions,"
             " 750,151 bytes of log and what is appended"
         ),
     ]
@@ -478,7 +478,10 @@ def test_several_replicas(
     refused(eoctl(*call), "has 3 replicas")
     outcome = eoctl(*call, "--single-copy")
     assert outcome.status == 0
-    assert "replication factor 3: other replicas lack what is appended here" in outcome.errors
+    assert (
+        "replication factor 3. Other replicas lack the records that are appended here"
+        in outcome.errors
+    )
 
 
 def test_the_metadata_of_another_place(

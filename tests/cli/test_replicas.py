@@ -207,7 +207,7 @@ def test_a_difference_that_no_broker_sees(diverged: Path, eoctl: Callable) -> No
     assert found.status == 1
     one, *_ = rows_of(found, "comparison")
     assert (one["divergence_offset"], one["epochs_end_offset"]) == (each.base_offset, 36)
-    assert any("no broker will notice" in note for note in notes_of(found))
+    assert any("No broker will notice" in note for note in notes_of(found))
     refused = eoctl(*REJOIN, "--unclean")
     assert refused.status == 4
     assert f"their batches differ from offset {each.base_offset} on" in refused.errors
@@ -315,7 +315,7 @@ def test_copies_without_a_common_offset(
     assert found.status == 5
     row = only(found, "comparison")
     assert (row["likeness"], row["divergence_offset"]) == ("disjoint", None)
-    assert any("they have no offset in common" in note for note in notes_of(found))
+    assert any("They have no offset in common" in note for note in notes_of(found))
     for choice in rows_of(found, "choice"):
         assert (choice["truncation_offset"], choice["lost_records_count"]) == (None, None)
     for follower, leader in ((one, other), (other, one)):

@@ -129,7 +129,7 @@ def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[...
     reported = "\n".join(notes_of(outcome))
     log_bytes = (log_dir / f"in-0/{0:020d}.log").stat().st_size
     assert (
-        f"the next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in reported
+        f"The next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in reported
     )
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0OEA", *new[2:])
     call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *COPY)

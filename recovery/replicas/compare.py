@@ -306,7 +306,7 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
         low, high = sorted((one, other), key=lambda each: each.end_offset)
         notes.append(
             f"{low.path} ends at {low.end_offset}, {high.path} begins at {high.start_offset}. They"
-            " have no offset in common, and nothing can be said of how they parted"
+            " have no offset in common, and it is unknown where they diverged"
         )
         return Comparison(
             likeness=Likeness.DISJOINT,

@@ -750,7 +750,7 @@ def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) 
         left_out_count = len(run.found.selected) - len(run.rows)
         yield f"{left_out_count} partitions were left out, as requested"
     if request.is_fast and any(row.recovered_bytes for row in rows):
-        yield "it verifies checksums, and they were not looked at (--fast)"
+        yield "it verifies checksums, and they were not verified (--fast)"
     if run.unread_count:
         yield f"{run.unread_count} partitions are unchanged, and were not read again (--resume)"
     if run.unreadable_count:

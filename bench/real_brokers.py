@@ -171,7 +171,7 @@ def _ms(value_us: int | None) -> str:
 
 
 def write_page(lines: Sequence[str]) -> None:
-    """Write the tables, which docs/performance.md is written from."""
+    """Write the tables into `.cache/bench-brokers.md`."""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join([*lines, ""]))
 

@@ -60,7 +60,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "rebuild": "Rebuild indexes, snapshots and epochs from .log files.",
         "adopt": "Start a new cluster with the data of lost brokers.",
     },
-    "Go back": {
+    "Apply and undo": {
         "apply": "Apply a saved plan, or complete an interrupted change.",
         "undo": "Restore what an applied plan changed.",
         "journal": "List, show and prune the journals of applied plans.",
@@ -70,7 +70,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "locate": "Find an offset, a time, a key or a position.",
         "recover-state": "Show the producer state that a broker would recover.",
         "producers": "Count producer ids, and estimate their heap.",
-        "releases": "Tell which releases of Kafka start here, and what they drop.",
+        "releases": "Show which releases of Kafka start here, and what they drop.",
     },
     "Write": {
         "init": "Create a log directory with topics, ready for a broker.",

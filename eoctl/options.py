@@ -162,7 +162,7 @@ ServerProperties = Annotated[
 TABLE_OR_TEXT = "table on a terminal, text in a pipe"
 Topics = Annotated[
     list[str] | None,
-    records_option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
+    records_option("--topic", metavar="TOPIC", help="Only partitions of this topic. Repeatable."),
 ]
 TopicPatterns = Annotated[
     list[str] | None,
@@ -197,7 +197,7 @@ KafkaOutput = Annotated[
     output_option(
         "--output",
         "-o",
-        help="Output format; text is as in kafka-dump-log.",
+        help="Output format. text is as in kafka-dump-log.",
         show_default=TABLE_OR_TEXT,
     ),
 ]
@@ -208,10 +208,10 @@ MaxBatchBytes = Annotated[
     ),
 ]
 Raw = Annotated[
-    bool, output_option("--raw", help="On a terminal: do not escape control characters in records.")
+    bool, output_option("--raw", help="On a terminal, do not escape control characters in records.")
 ]
 Apply = Annotated[
-    bool, safety_option("--apply", help="Make the change; without it only the plan is shown.")
+    bool, safety_option("--apply", help="Make the change. Without it only the plan is shown.")
 ]
 SavePlan = Annotated[
     str | None, safety_option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
@@ -223,7 +223,7 @@ BackupDir = Annotated[
     ),
 ]
 NoBackup = Annotated[
-    bool, safety_option("--no-backup", help="Keep no backup: the change cannot be undone.")
+    bool, safety_option("--no-backup", help="Keep no backup. The change cannot be undone.")
 ]
 AcceptLoss = Annotated[bool, safety_option("--i-accept-the-loss", help="Confirms --no-backup.")]
 BrokerIsStopped = Annotated[
@@ -295,13 +295,13 @@ IndexMaxBytes = Annotated[
     ),
 ]
 # For files of a new cluster.
-ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new id if omitted.")]
-DirectoryId = Annotated[str | None, option(metavar="ID", help="directory.id; a new id if omitted.")]
+ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id. A new id if omitted.")]
+DirectoryId = Annotated[str | None, option(metavar="ID", help="directory.id. A new id if omitted.")]
 Standalone = Annotated[
     str | None,
     option(
         metavar="NAME://HOST:PORT",
-        help="A dynamic quorum: this node is its only voter, and listens there.",
+        help="A dynamic quorum. This node is its only voter, and listens there.",
     ),
 ]
 TopicId = Annotated[
@@ -338,7 +338,7 @@ Jobs = Annotated[
         "-j",
         min=0,
         metavar="N",
-        help="Most processes; 0: one for each processor.",
+        help="Most processes. 0 is one for each processor.",
         show_default="0",
     ),
 ]
@@ -347,7 +347,7 @@ Master = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    advanced_option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
+    advanced_option(metavar="NAME=VALUE", help="A Spark setting. Repeatable."),
 ]
 
 

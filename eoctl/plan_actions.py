@@ -69,7 +69,7 @@ def how_to_undo(applied: Applied) -> str:
         return f"it had been applied before: {found.path}"
     if not found.has_backup:
         return f"applied without a backup: it cannot be undone; its journal is {found.path}"
-    return f"eoctl undo {pasted(found.path)} takes it back"
+    return f"eoctl undo {pasted(found.path)} undoes it"
 
 
 def how_to_undo_all(first: Applied) -> str:

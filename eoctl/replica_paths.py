@@ -41,7 +41,7 @@ def select_replicas(paths: Sequence[str]) -> list[Selected]:
         node_id = node_id_of(each)
         if node_id is not None and nodes.setdefault(node_id, path) != path:
             raise UsageError(
-                f"{path}: is of node {node_id}, as {nodes[node_id]} is: that node has one replica"
+                f"{path}: is of node {node_id}, as {nodes[node_id]} is. That node has one replica"
             )
     return found
 

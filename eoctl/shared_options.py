@@ -49,7 +49,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "table": (
         Annotated[
             str | None,
-            shared_option(metavar="KIND", help="Of --output csv: only rows of this kind."),
+            shared_option(metavar="KIND", help="With --output csv, only rows of this kind."),
         ],
         None,
     ),

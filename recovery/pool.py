@@ -629,7 +629,7 @@ def _start_server(function: Any) -> Any:
     The first caller's function decides what the server imports. Each worker imports modules that
     need Arrow: that import starts threads. numpy's import would start threads too, without the
     variable. Without a place for the server's socket (a full disk, a long TMPDIR), each worker
-    starts anew. So does each worker on macOS, whose numerical libraries may not be forked.
+    starts again. So does each worker on macOS, whose numerical libraries may not be forked.
     """
     import multiprocessing
     from multiprocessing import forkserver, resource_tracker

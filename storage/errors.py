@@ -231,8 +231,8 @@ _ADVICE = {
     errno.EDQUOT: "raise the quota of this user, then run it again",
     errno.EACCES: "run it as the user of the broker, or as root",
     errno.EPERM: "run it as the user of the broker, or as root; look for immutable files (lsattr)",
-    errno.EROFS: "the file system is mounted read-only: the kernel's log may say why",
-    errno.EIO: "look into the kernel's log: the device may be failing; save what can be read first",
+    errno.EROFS: "the file system is mounted read-only. The kernel's log may say why",
+    errno.EIO: "look into the kernel's log. The device may be failing; save what can be read first",
 }
 
 

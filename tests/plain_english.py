@@ -55,6 +55,7 @@ _FROM_CODE = re.compile(
     r'\.\\" (?:Those|The examples) of the help, written .*?(?=^\.\\" End |^\.Sh )',
     re.DOTALL | re.MULTILINE,
 )
+_LABEL = re.compile(r"[A-Z][a-z]+")
 _DIRECTIVE = re.compile(r"#!|# ?(?:type|noqa|ruff|fmt|mypy|shellcheck)\b")
 # Parts of a docstring in Google's form.
 _SECTION = re.compile(r"^(?:Args|Attributes|Raises|Returns|Yields):$", re.MULTILINE)
@@ -92,11 +93,14 @@ PATTERNS = {
     r"\bbr(?:ing|ings|ought) (?:in|over)\b": "import",
     r"\bcuts?\b|\bcutting\b": "truncate, split, isolate",
     r"\bmend(?:s|ed|ing)?\b": "repair",
+    r"\b(?:take|took|taken|takes|taking) (?:\w+ )?back\b": "undo",
+    r"\bpassed over\b|\bpasses over (?:it|them)\b": "skip",
+    r"\bheld offsets?\b|\bholds? (?:the |its )?(?:last stable offset|LSO)\b": "block",
     r"\btakes? away\b|\btaken away\b": "remove",
     r"\bgo(?:es)? away\b": "is removed",
     r"\b(?:the|this|each|every|first|same|wrong|such a|one|last|a|its|next) calls?\b(?! to)": "command, run",
     r"\bparts? (?:at|from)\b": "diverge",
-    r"\bbefall\w*\b|\bamiss\b|\bhence\b|\bthereof\b|\bwhence\b|\bnought\b": "a plain word",
+    r"\banew\b|\bnevertheless\b|\bbefall\w*\b|\bamiss\b|\bhence\b|\bthereof\b|\bwhence\b|\bnought\b": "a plain word",
     r"\b(?:in|on) (?:its|their) way\b|\bon the way\b": "in flight",
     r"\b\d{6,} s old\b": "days, hours",
     r"\bno longer\b|\bnow also\b|\bnowadays\b|\bfor a while\b": "what is, not what was",
@@ -104,8 +108,18 @@ PATTERNS = {
 }  # fmt: skip
 # In paragraphs and lists alone: cells of a table list things.
 PROSE_PATTERNS = {r";(?! see\b|$)": "a sentence of its own"}
-_COMPILED = {re.compile(pattern): instead for pattern, instead in PATTERNS.items()}
-_OF_PROSE = {re.compile(pattern): instead for pattern, instead in PROSE_PATTERNS.items()}
+
+
+def _compiled(patterns: dict[str, str]) -> dict[re.Pattern[str], str]:
+    """Compile patterns. Without a capital of its own, a pattern also finds a sentence's first word."""
+    return {
+        re.compile(pattern, 0 if re.search("[A-Z]", pattern) else re.IGNORECASE): instead
+        for pattern, instead in patterns.items()
+    }
+
+
+_COMPILED = _compiled(PATTERNS)
+_OF_PROSE = _compiled(PROSE_PATTERNS)
 
 
 class Sentence(NamedTuple):
@@ -201,7 +215,8 @@ def _of_mdoc(name: str, text: str) -> str:
 def printed(path: str, text: str) -> Iterator[Sentence]:
     """Give the sentences of the string constants of a module, without its docstrings.
 
-    An f-string is one text, with `CODE` for each value. A constant without a space is a name.
+    An f-string is one text, with `CODE` for each value. A constant without a space is a name, except
+    a label ("Lost"), a branch of a conditional expression, and the verbs of an answer.
     """
     stack: list[ast.AST] = [ast.parse(text)]
     while stack:
@@ -211,10 +226,26 @@ def printed(path: str, text: str) -> Iterator[Sentence]:
             yield from _split(path, node.lineno, "".join(map(str, parts)), is_prose=False)
             stack += [each for each in node.values if isinstance(each, ast.FormattedValue)]
         elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and " " in node.value:
+            if isinstance(node.value, str) and (" " in node.value or _LABEL.fullmatch(node.value)):
                 yield from _split(path, node.lineno, node.value, is_prose=False)
         else:
+            for word in _single_words(node):
+                yield from _split(path, word.lineno, word.value, is_prose=False)
             stack += [each for each in ast.iter_child_nodes(node) if not _is_docstring(each)]
+
+
+def _single_words(node: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the words below a node that are printed, though they look like names."""
+    found: list[ast.expr] = []
+    if isinstance(node, ast.IfExp):
+        found = [node.body, node.orelse]
+    elif (
+        isinstance(node, ast.keyword) and node.arg == "verbs" and isinstance(node.value, ast.Tuple)
+    ):
+        found = node.value.elts
+    for each in found:
+        if isinstance(each, ast.Constant) and re.fullmatch(r"[a-z]+", str(each.value)):
+            yield each
 
 
 def _is_docstring(node: ast.AST) -> bool:

@@ -22,7 +22,7 @@ def test_the_demo_runs_through() -> None:
     assert "Traceback" not in done.stdout + done.stderr
     # It shows what it speaks of: who holds consumers, what a start would cost, and the way back.
     assert "open-1, overdue since 2026-11-21" in done.stdout
-    assert "Cuts    at least 246 records, 228 acknowledged" in done.stdout
+    assert "Removes at least 246 records, 228 acknowledged" in done.stdout
     assert "Undo    eoctl undo " in done.stdout
     assert "\none\ntwo\n" in done.stdout
     calls = [line for line in done.stdout.splitlines() if line.startswith("$ ")]

@@ -68,15 +68,15 @@ def command(
     ] = False,
     prefer: Annotated[
         list[str] | None,
-        records_option(metavar="DIR", help="Prefer replicas in it; repeatable."),
+        records_option(metavar="DIR", help="Prefer replicas in it. Repeatable."),
     ] = None,
     topic_id: Annotated[
         list[str] | None,
-        option(metavar="NAME=ID", help="Id of a topic, if no file has it; repeatable."),
+        option(metavar="NAME=ID", help="Id of a topic, if no file has it. Repeatable."),
     ] = None,
     partitions: Annotated[
         list[str] | None,
-        option(metavar="NAME=N", help="How many partitions a topic has; repeatable."),
+        option(metavar="NAME=N", help="How many partitions a topic has. Repeatable."),
     ] = None,
     fill_holes: Annotated[
         bool, option("--fill-holes", help="Partitions without a copy become empty ones.")
@@ -126,7 +126,7 @@ def command(
         raise UsageError(f"--{ways[0]} and --{ways[1]}: one of them")
     if repair is Strategy.MOVE_AWAY:
         raise UsageError(
-            "--repair move-away: there is no other replica to fetch it from",
+            "--repair move-away needs another replica to fetch from, and there is none",
             next_step="--repair salvage, or --repair as-broker",
         )
     wanted = AdoptOptions(
@@ -201,7 +201,7 @@ def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[st
     )
     if found.brokers.image is None:
         yield (
-            "no metadata of the old cluster: settings are guessed from the logs, and partitions "
+            "no metadata of the old cluster. Settings are guessed from the logs, and partitions "
             "after the last partition that is here are not missed (--partitions NAME=N)"
         )
 
@@ -214,7 +214,7 @@ def _note_of_copies(found: FoundCopies) -> Iterator[str]:
     for each in found.taken:
         if each.repaired is not None:
             lost = cost_of([each.repaired]).lost.text
-            yield f"{each.copy.path}: repaired for the copy (lost: {lost}); it stays as it is"
+            yield f"{each.copy.path}: repaired for the copy (lost: {lost}). The source stays"
     for path in found.brokers.set_aside[:3]:
         yield (
             f"{path}: left out, a broker had set it aside; to have it taken, give it the name of a"
@@ -239,7 +239,7 @@ def _note_of_start(found: FoundCopies) -> Iterator[str]:
     )
     yield from first_of(
         [
-            f"{each.key}: a compaction did not end there: a start replaces old"
+            f"{each.key}: a compaction did not end there. A start replaces old"
             f" segments by {counted(each.survey.swapped_count, 'new segment')}"
             for each in found.taken
             if each.survey.swapped_count
@@ -265,25 +265,25 @@ def _note_of_transactions(found: FoundCopies) -> Iterator[str]:
     if coordinators.ongoing:
         ids = listing(coordinators.ongoing, "transactional ids")
         yield (
-            f"{counted(len(coordinators.ongoing), 'transaction')} open ({ids}): a start aborts them"
+            f"{counted(len(coordinators.ongoing), 'transaction')} open ({ids}). A start aborts them"
             f" once they time out; {TIMEOUT_SETTING}={A_DAY_MS} in server.properties keeps them"
             " for a day"
         )
     if coordinators.prepared:
         ids = listing(coordinators.prepared, "transactional ids")
         yield (
-            f"{counted(len(coordinators.prepared), 'transaction')} decided but not ended ({ids}): a"
+            f"{counted(len(coordinators.prepared), 'transaction')} decided but not ended ({ids}). A"
             " start carries the decisions out"
         )
     if coordinators.expired_ids_count:
         yield (
             f"{coordinators.expired_ids_count} of {coordinators.transactional_ids_count}"
-            " transactional ids have been idle for seven days: a start forgets them, unless"
+            " transactional ids have been idle for seven days. A start forgets them, unless"
             " transactional.id.expiration.ms is set higher first"
         )
     hanging = [
         f"{each.key}: the transaction of producer {opened.producer_id} is open since offset"
-        f" {opened.first_offset}, and no coordinator here knows of it: consumers wait there, see"
+        f" {opened.first_offset}, and no coordinator here knows of it. Consumers wait there, see"
         " eoctl txn hanging"
         for each in found.taken
         for opened in each.survey.open_transactions or ()
@@ -297,13 +297,13 @@ def _note_of_groups(found: FoundCopies) -> Iterator[str]:
     if coordinators.expired_offsets_count:
         yield (
             f"{coordinators.expired_offsets_count} offsets of groups without members are older than"
-            " seven days: a broker deletes them minutes after its start, unless its"
+            " seven days. A broker deletes them minutes after its start, unless its"
             " offsets.retention.minutes is set higher first"
         )
     yield from first_of(
         [
             f"group {each.group}: has {each.offset} committed for {each.key}, whose log ends at"
-            f" {each.end_offset}: auto.offset.reset decides where it goes on"
+            f" {each.end_offset}. auto.offset.reset decides where it goes on"
             for each in coordinators.beyond_end
         ],
         "committed offsets beyond the end of their log",
@@ -314,7 +314,7 @@ def _note_of_groups(found: FoundCopies) -> Iterator[str]:
 def _note_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
     if way == "link":
         yield (
-            ".log files of closed segments are one file with the source: neither a broker nor eoctl"
+            ".log files of closed segments are one file with the source. Neither a broker nor eoctl"
             " writes to them, and what one of them deletes stays for the other"
         )
     elif way == "move":
@@ -327,7 +327,7 @@ def _note_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterat
     )
     if others:
         yield (
-            f"{listing(others, 'sources')}: of another owner than {adoption.log_dir} will be: give"
+            f"{listing(others, 'sources')}: of another owner than {adoption.log_dir} will be. Give"
             " it to the user that the broker runs as (chown -R) before the start"
         )
 

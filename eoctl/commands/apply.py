@@ -47,7 +47,7 @@ def command(
     else:
         wanted = read_plan(plan)
         if not wanted.steps:
-            raise UsageError(f"{plan}: has no steps: there is nothing to do")
+            raise UsageError(f"{plan}: has no steps, so there is nothing to do")
         is_stopped = change.broker_is_stopped
         with (
             begun_log_dirs(fs, begun_by(wanted), broker_is_stopped=is_stopped),

@@ -19,12 +19,12 @@ class ClientChoice(StrEnum):
 
 def command(
     scenario: Annotated[
-        list[int] | None, option(min=1, metavar="N", help="A scenario, 1 to 7; repeatable.")
+        list[int] | None, option(min=1, metavar="N", help="A scenario, 1 to 7. Repeatable.")
     ] = None,
     is_all: Annotated[bool, option("--all", help="All scenarios.")] = False,
     cell: Annotated[
         list[str] | None,
-        option(metavar="NAME", help="Only these cells, by name or pattern; repeatable."),
+        option(metavar="NAME", help="Only these cells, by name or pattern. Repeatable."),
     ] = None,
     brokers: Annotated[
         int | None,
@@ -82,27 +82,27 @@ def command(
     java_option: Annotated[
         list[str] | None,
         advanced_option(
-            metavar="OPTION", help="An option of the JVMs, instead of eoctl's; repeatable."
+            metavar="OPTION", help="An option of the JVMs, instead of eoctl's. Repeatable."
         ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        advanced_option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
+        advanced_option(metavar="NAME=VALUE", help="A setting of the brokers. Repeatable."),
     ] = None,
     client: Annotated[
-        ClientChoice, option(help="java: once more by kafka-producer-perf-test, to compare.")
+        ClientChoice, option(help="java repeats it with kafka-producer-perf-test, to compare.")
     ] = ClientChoice.LIBRDKAFKA,
     against: Annotated[
         str | None,
-        option(metavar="HOST:PORT", help="Measure running brokers; topics are created there."),
+        option(metavar="HOST:PORT", help="Measure running brokers. Topics are created there."),
     ] = None,
     on_kill: Annotated[
         str | None,
-        option(metavar="CMD", help="With --against: ends the broker whose id is added."),
+        option(metavar="CMD", help="With --against. Ends the broker whose id is added."),
     ] = None,
     on_start: Annotated[
         str | None,
-        option(metavar="CMD", help="With --against: starts the broker whose id is added."),
+        option(metavar="CMD", help="With --against. Starts the broker whose id is added."),
     ] = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:

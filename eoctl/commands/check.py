@@ -75,7 +75,9 @@ def command(
     server_properties: ServerProperties = None,
     metadata_dir: MetadataDir = None,
     deep: Annotated[bool, option("--deep", help="Decompress and decode all records too.")] = False,
-    fast: Annotated[bool, option("--fast", help="Headers only: no checksums, no records.")] = False,
+    fast: Annotated[
+        bool, option("--fast", help="Headers only, no checksums and no records.")
+    ] = False,
     topic: Topics = None,
     since: Annotated[
         str | None,
@@ -108,12 +110,12 @@ def command(
     io_limit: Annotated[
         int,
         advanced_option(
-            metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."
+            metavar="MIB", min=0, help="Read at most this many MiB per second. 0 is no limit."
         ),
     ] = 0,
     explain: Annotated[
         str | None,
-        option(metavar="ID", help="Explain a rule (BAT-1) or a family (BAT); takes no PATH."),
+        option(metavar="ID", help="Explain a rule (BAT-1) or a family (BAT). Takes no PATH."),
     ] = None,
     now: Now = None,
     producer_expiry_ms: CheckExpiryMs = None,

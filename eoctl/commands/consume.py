@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 def command(
     path: Annotated[
-        str, argument(metavar="PARTITION", help="A directory TOPIC-N; with --topic a log dir.")
+        str, argument(metavar="PARTITION", help="A directory TOPIC-N, or a log dir with --topic.")
     ],
     topic: Annotated[
         list[str] | None,
         records_option(
-            metavar="TOPIC", help="All partitions of this topic, by timestamp; repeatable."
+            metavar="TOPIC", help="All partitions of this topic, by timestamp. Repeatable."
         ),
     ] = None,
     isolation: Annotated[
@@ -84,24 +84,24 @@ def command(
         ),
     ] = None,
     print_timestamp: Annotated[
-        bool, output_option("--print-timestamp", help="In text: print timestamps.")
+        bool, output_option("--print-timestamp", help="In text, print timestamps.")
     ] = False,
     print_partition: Annotated[
-        bool, output_option("--print-partition", help="In text: print the partition.")
+        bool, output_option("--print-partition", help="In text, print the partition.")
     ] = False,
     print_offset: Annotated[
-        bool, output_option("--print-offset", help="In text: print offsets.")
+        bool, output_option("--print-offset", help="In text, print offsets.")
     ] = False,
     print_headers: Annotated[
-        bool, output_option("--print-headers", help="In text: print headers.")
+        bool, output_option("--print-headers", help="In text, print headers.")
     ] = False,
-    print_key: Annotated[bool, output_option("--print-key", help="In text: print keys.")] = False,
+    print_key: Annotated[bool, output_option("--print-key", help="In text, print keys.")] = False,
     key_separator: Annotated[
         str,
-        output_option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
+        output_option(metavar="TEXT", help="In text, separates these.", show_default="a tab"),
     ] = "\t",
     bytes_as: Annotated[
-        BytesAs, output_option("--bytes", help="In jsonl: how bytes are written.")
+        BytesAs, output_option("--bytes", help="In jsonl, how bytes are written.")
     ] = BytesAs.TEXT,
     raw: options.Raw = False,
     decode: Annotated[
@@ -114,26 +114,26 @@ def command(
         option(
             "--exec",
             metavar="CMD",
-            help="Pipe records to a program as JSON Lines; it answers with commits.",
+            help="Pipe records to a program as JSON Lines. It answers with commits.",
         ),
     ] = None,
     checkpoint: Annotated[
-        str | None, option(metavar="FILE", help="With --exec: save the position in FILE.")
+        str | None, option(metavar="FILE", help="With --exec, save the position in FILE.")
     ] = None,
     commit: Annotated[
         Commit | None,
-        option(help="With --exec: when the position is saved.", show_default="after"),
+        option(help="With --exec, when the position is saved.", show_default="after"),
     ] = None,
     batch_messages: Annotated[
         int | None,
         advanced_option(
-            min=1, metavar="N", help="With --exec: most records at once.", show_default="500"
+            min=1, metavar="N", help="With --exec, most records at once.", show_default="500"
         ),
     ] = None,
     group: Annotated[
         str | None,
         option(
-            metavar="GROUP", help="Start at the committed offset of the group; --apply commits."
+            metavar="GROUP", help="Start at the committed offset of the group. --apply commits."
         ),
     ] = None,
     metadata_dir: options.MetadataDir = None,
@@ -252,7 +252,10 @@ def _check_position(
     if group is None:
         return
     if commit is Commit.ATOMIC:
-        raise UsageError("--commit atomic: an offset has no state", next_step="--checkpoint FILE")
+        raise UsageError(
+            "--commit atomic needs a checkpoint, because an offset has no state",
+            next_step="--checkpoint FILE",
+        )
     if not is_applied:
         raise UsageError("--exec with --group commits offsets", next_step="--apply")
 

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 @with_change(without=("save_plan",))
 def command(
     source: Annotated[
-        str, argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
+        str, argument(metavar="SRC", help="A directory TOPIC-N, or a log dir with --to-topic.")
     ],
     destination: Annotated[
-        str, argument(metavar="DST", help="Target partition; it need not exist yet.")
+        str, argument(metavar="DST", help="Target partition. It need not exist yet.")
     ],
     topic: Annotated[
         str | None,
@@ -284,7 +284,7 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     """
     pairs, doubts = _pairs(source, destination, options.topic)
     if options.consume.follow and not options.write.change.apply:
-        raise UsageError("--follow goes with --apply: a plan has an end")
+        raise UsageError("--follow goes with --apply. A plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
     if not options.write.change.apply:
         return _CopyRun(pairs, targets, options, None, doubts).run()

@@ -78,7 +78,7 @@ def command(
     """
     if picture or max_lanes is not None:
         if segments:
-            raise UsageError("--picture has the borders of segments: --segments goes without it")
+            raise UsageError("--picture has the borders of segments. Leave out --segments")
         wanted = given_paths(paths, server_properties)
         return _picture(
             wanted, tuple(topic or ()), metadata_dir, server_properties,

@@ -53,11 +53,11 @@ def command(
     a: Annotated[
         str,
         argument(
-            metavar="A", help="A log dir, a partition or a journal; several log dirs: DIR,DIR."
+            metavar="A", help="A log dir, a partition or a journal. Several log dirs: DIR,DIR."
         ),
     ],
     b: Annotated[
-        str | None, argument(metavar="[B]", help="The same; without B: A is a journal.")
+        str | None, argument(metavar="[B]", help="The same. Without B, A is a journal.")
     ] = None,
     topic: Topics = None,
     no_records: Annotated[
@@ -128,7 +128,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
 
 
 ALL_COMPARED = "verified: checksums and contents of all batches that were compared"
-NO_METADATA_RECORDS = f"records of {METADATA_TOPIC} are not compared: topics and configs are"
+NO_METADATA_RECORDS = f"records of {METADATA_TOPIC} are not compared. Topics and configs are"
 REPLICAS_CHOSEN = "of several replicas, eoctl compares the replica that replicas compare recommends"
 NO_RECORDS = "records are not compared (--no-records)"
 
@@ -319,7 +319,7 @@ class DiffRun:
             damaged |= {number for number, is_whole in each.partitions.items() if not is_whole}
         if damaged:  # an unreadable offset would be replaced by an older offset
             names = ", ".join(f"{GROUPS_TOPIC}-{each}" for each in sorted(damaged))
-            self.notes.append(f"groups in {names} are not compared: a side is damaged there")
+            self.notes.append(f"groups in {names} are not compared. A side is damaged there")
             self._unread.add("committed offset")
         numbers = {*one.partitions, *two.partitions} if only is None else {*only}
         only = numbers - damaged

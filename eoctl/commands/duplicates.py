@@ -84,7 +84,7 @@ def command(
         bool, option("--grouped", help="One row for all copies, as in a table.")
     ] = False,
     limit: Annotated[
-        int | None, output_option(min=0, metavar="N", help="Print at most N rows; all are counted.")
+        int | None, output_option(min=0, metavar="N", help="Print at most N rows. All are counted.")
     ] = None,
     fail_on: Annotated[
         Severity,

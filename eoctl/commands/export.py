@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 def command(
     paths: Annotated[
         list[str] | None,
-        argument(metavar="[PATH]...", help="Partition directories, log dirs; also URIs, *."),
+        argument(metavar="[PATH]...", help="Partition directories, log dirs, URIs, *."),
     ] = None,
     to: Annotated[str | None, option(metavar="DIR", help="Output directory, new or empty.")] = None,
     server_properties: ServerProperties = None,
@@ -130,9 +130,9 @@ def command(
         )
     require_lasting({"--to": to})
     if file_format is ExportFormat.JSONL and codec not in (None, ExportCodec.NONE):
-        raise UsageError("--codec is for Parquet: JSON Lines are not compressed")
+        raise UsageError("--codec is for Parquet. JSON Lines are not compressed")
     if file_format is ExportFormat.PARQUET and text:
-        raise UsageError("--text is for JSON Lines: Parquet holds the bytes as they are")
+        raise UsageError("--text is for JSON Lines. Parquet holds the bytes as they are")
     default_codec = ExportCodec.ZSTD if file_format is ExportFormat.PARQUET else ExportCodec.NONE
     schemas = None
     if decode or schema_dir:
@@ -298,7 +298,7 @@ class ExportRun:
                     plan, self._options, execute, resume=resume, on_bytes=progress.advance
                 )
         except KeyboardInterrupt as exc:
-            exc.add_note("what is finished stays; the same with --resume goes on")
+            exc.add_note("finished files stay, and the same command with --resume goes on")
             raise
         if engine.chosen is not None:
             self.notes.append(engine.chosen.why)

@@ -52,11 +52,11 @@ def command(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        option(metavar="NAME:N", help="A topic with N partitions, or one; repeatable."),
+        option(metavar="NAME:N", help="A topic with N partitions, or one. Repeatable."),
     ] = None,
     config: Annotated[
         list[str] | None,
-        option(metavar="TOPIC:KEY=VALUE", help="A setting of a topic; repeatable."),
+        option(metavar="TOPIC:KEY=VALUE", help="A setting of a topic. Repeatable."),
     ] = None,
     node_id: Annotated[
         int, option(min=0, max=INT32_MAX, metavar="N", help="node.id of the broker.")
@@ -223,7 +223,7 @@ def _planned(path: str, options: InitOptions, *, is_kept: bool) -> Planned:
             )
         ],
         answer=lambda: PlanAnswer(
-            verbs=("make", "made"), does=(does,), loses=("nothing: there is nothing there",)
+            verbs=("make", "made"), does=(does,), loses=("nothing: the log dir is new",)
         ),
     )
 

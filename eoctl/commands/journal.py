@@ -47,10 +47,10 @@ def command(
     ],
     older_than: Annotated[
         float | None,
-        records_option(min=0, metavar="DAYS", help="prune: only journals older than this."),
+        records_option(min=0, metavar="DAYS", help="prune only journals older than this."),
     ] = None,
     apply: Annotated[
-        bool, safety_option("--apply", help="prune: remove them; without it they are only listed.")
+        bool, safety_option("--apply", help="prune removes them. Without it they are only listed.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -56,7 +56,7 @@ def acquire(
     expiry_ms: ExpiryMs,
     topic: Annotated[
         list[str] | None,
-        option(metavar="TOPIC", help="Topic of a partition to write to; repeatable."),
+        option(metavar="TOPIC", help="Topic of a partition to write to. Repeatable."),
     ] = None,
     partition: Annotated[
         list[int] | None,

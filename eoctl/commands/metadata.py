@@ -270,7 +270,7 @@ def answer(run: StateRun) -> Iterator[Said]:
     when = "" if row.timestamp_ms is None else f", {moment(row.timestamp_ms)}"
     yield Said("State", f"after metadata record {row.end_offset - 1}{when}")
     if not row.is_complete:
-        yield Said("Unread", "not all of it could be read: this may be an older state", BAD_RANK)
+        yield Said("Unread", "not all of it could be read. This may be an older state", BAD_RANK)
     if row.maybe_records_count:
         records = counted(row.maybe_records_count, "record")
         yield Said("Agreed", f"up to {row.counted_offset} for sure; {records} above may not count")
@@ -397,7 +397,7 @@ class InSyncRun:
         self.notes = list(given.notes)
         self._is_short = given.is_short
         if not given.copies:
-            raise UsageError(f"{given.path}: nothing has happened yet: there is no log")
+            raise UsageError(f"{given.path}: nothing has happened yet. There is no log")
         self._copy, passed_over = newest_copy(given)
         self.notes += passed_over
         self._is_short = self._is_short or bool(passed_over)
@@ -453,7 +453,7 @@ class InSyncRun:
         if not found:
             self.notes.append(
                 f"leader epoch {origin.leader_epoch} is not in the metadata, which begin at "
-                f"offset {history.start_offset}: the ISR is unknown"
+                f"offset {history.start_offset}. The ISR is unknown"
             )
             yield self._row(origin, None)
         for each in found:
@@ -568,7 +568,7 @@ class HistoryRun:
     ) -> None:
         self.given = given = GivenMetadata(paths, metadata_dir)
         if not given.copies:
-            raise UsageError(f"{given.path}: nothing has happened yet: there is no log")
+            raise UsageError(f"{given.path}: nothing has happened yet. There is no log")
         self._wanted = wanted_topics(topics)
         self._spans = UnderIsrSpans()
         self._longest: list[tuple[int, int, UnderIsrSpan]] = []
@@ -631,7 +631,7 @@ class HistoryRun:
         reported += diverged_note(self.copy, known, history.end_offset)
         if known.end_offset < history.end_offset and known.diverged_from is None:
             reported.append(
-                f"changes from offset {known.end_offset} on may never have counted: it is unknown "
+                f"changes from offset {known.end_offset} on may never have counted. It is unknown "
                 f"how far the {len(voters) or 'unknown number of'} voters had agreed"
             )
         reported += moment_notes(history, self._moment)

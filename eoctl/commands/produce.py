@@ -83,11 +83,11 @@ def command(
         str,
         argument(
             metavar="PARTITION",
-            help="A directory TOPIC-N, which may not exist yet; with --to-topic a log dir.",
+            help="A directory TOPIC-N, which may not exist yet, or a log dir with --to-topic.",
         ),
     ],
     file: Annotated[
-        str, argument(metavar="[FILE]", help="Records to append; - is the standard input.")
+        str, argument(metavar="[FILE]", help="Records to append. - is the standard input.")
     ] = "-",
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
@@ -125,7 +125,7 @@ def command(
             min=-1,
             max=INT64_MAX,
             metavar="ID",
-            help="Producer id; -1: not idempotent.",
+            help="Producer id. -1 is not idempotent.",
             show_default="a new id",
         ),
     ] = None,
@@ -179,7 +179,7 @@ def command(
             min=0,
             max=2,
             metavar="0|1|2",
-            help="transaction.version; 2: a new epoch for each transaction.",
+            help="transaction.version. 2 is a new epoch for each transaction.",
             show_default="2",
         ),
     ] = None,
@@ -320,7 +320,7 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
         UsageError: options contradict each other, or one file is given for two purposes.
     """
     if options.input_format is not InputFormat.LINES and options.key_separator is not None:
-        raise UsageError("--key-separator is for lines: other formats have a field for the key")
+        raise UsageError("--key-separator is for lines. Other formats have a field for the key")
     if options.timestamp_ms is not None and options.timestamp_ms < 0:
         raise UsageError(f"--timestamp: {options.timestamp_ms} ms is before 1970")
     transactions = options.transactions
@@ -360,12 +360,12 @@ def _check_transactional(options: ProduceOptions) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                f"{name} and --transactional-id exclude each other: its coordinator says who the"
+                f"{name} and --transactional-id exclude each other. Its coordinator says who the"
                 " producer is, and fences whoever was that before"
             )
     if options.transactions is not None and options.transactions.coordinator_epoch:
         raise UsageError(
-            "--coordinator-epoch and --transactional-id exclude each other: markers have the leader"
+            "--coordinator-epoch and --transactional-id exclude each other. Markers have the leader"
             " epoch of its coordinator's partition"
         )
 

@@ -103,7 +103,7 @@ def command(
     from storage.dirs.discovery import discover
 
     if to is not None and (change.is_kept):
-        raise UsageError("--apply writes in place, --to elsewhere: give one of them")
+        raise UsageError("--apply writes in place, --to elsewhere. Give one of them")
     wanted = options.given_paths(paths, None, topic)
     work, notes = rebuild_jobs(
         wanted,
@@ -172,11 +172,11 @@ def rebuild_jobs(
     named = named_directories(paths)
     for selected in found.selected:
         if selected.partition.name.state is DirState.DELETE:
-            notes.append(f"{selected.partition.path}: passed over, it is being deleted")
+            notes.append(f"{selected.partition.path}: skipped, it is being deleted")
             continue
         is_metadata = selected.partition.name.topic == METADATA_TOPIC
         if is_applied and is_metadata and not is_named(selected.partition.path, named):
-            notes.append(f"{selected.partition.path}: passed over, it is never changed")
+            notes.append(f"{selected.partition.path}: skipped, it is never changed")
             continue
         image = None if clusters is None else clusters.image_for(selected.log_dir)
         topic = selected.partition.name.topic

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def command(
     path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     from_scratch: Annotated[
-        bool, option("--from-scratch", help="Use no snapshot: replay from the log start.")
+        bool, option("--from-scratch", help="Use no snapshot, replay from the log start.")
     ] = False,
     at_offset: Annotated[
         int | None, option(min=0, metavar="OFFSET", help="The state up to offset N.")
@@ -243,7 +243,7 @@ def _reported(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
     if expired_count:
         yield (
             f"{expired_count} of the {len(recovered.disk_entries or ())} producers in"
-            f" {recovered.file_name} have expired by that clock: a broker leaves them out when it"
+            f" {recovered.file_name} have expired by that clock. A broker leaves them out when it"
             " loads it"
         )
     started = recovered.started_from

@@ -39,7 +39,7 @@ def command(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Tell which releases of Kafka start on the log dirs of a node, and what each would drop.
+    """Show which releases of Kafka start on the log dirs of a node, and what each would drop.
 
     A row for each release from the oldest that is known, then the nodes that keep the next feature
     levels from being set. Only the metadata and the coordinators' topics are read.

@@ -51,7 +51,7 @@ def command(
     topic: options.Topics = None,
     strategy: Annotated[
         Strategy | None,
-        option(help="How to repair; without it the damage is shown and a strategy proposed."),
+        option(help="How to repair. Without it, eoctl shows the damage and proposes a strategy."),
     ] = None,
     single_copy: options.SingleCopy = False,
     replicated: Annotated[
@@ -74,7 +74,7 @@ def command(
     jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Mend damaged partitions: as a broker would, keeping every good batch, or by refetching.
+    """Repair damaged partitions as a broker would, by keeping every good batch, or by refetching.
 
     Without --apply the plan is shown: every step, and what is lost.
     """
@@ -217,12 +217,12 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
     if strategy is Strategy.MOVE_AWAY:
         return PlanAnswer(
             verbs=("move", "moved"),
-            does=(f"{names} away as a whole, for the broker to fetch anew", f"{names} away"),
+            does=(f"{names} away as a whole, for the broker to fetch again", f"{names} away"),
             loses=("nothing that another replica has in sync; all of it if there is none",),
             is_loss=True,
         )
     return PlanAnswer(
-        verbs=("mend", "mended"),
+        verbs=("repair", "repaired"),
         does=(f"{names}, strategy {strategy}", names),
         loses=_loses(cost),
         is_loss=cost.lost.is_something,
@@ -373,9 +373,7 @@ class RepairRun:
             if each.selected.partition.name.state is DirState.LIVE:
                 self._found.append(each)
             else:
-                self.notes.append(
-                    f"{each.selected.partition.path}: passed over, not a live directory"
-                )
+                self.notes.append(f"{each.selected.partition.path}: skipped, not a live directory")
 
     @property
     def strategy(self) -> Strategy | None:
@@ -446,8 +444,8 @@ class RepairRun:
             )
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
-                f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
-                " nevertheless if its own directory is given"
+                f"{len(stays)} of {len(checked)} partitions stay: they have lost nothing."
+                " To move such a partition, name its directory"
             )
         plans = tuple(self._plans(good))
         rows = tuple(_row(each) for each in good)
@@ -510,7 +508,7 @@ class RepairRun:
         words = ["eoctl", "repair", *paths, "--strategy", str(strategy)]
         if self._options.metadata_dir is not None:
             words += ["--metadata-dir", self._options.metadata_dir]
-        remark = "shows the plan; --apply does it"
+        remark = "shows the plan; --apply runs it"
         if strategy is Strategy.MOVE_AWAY:
             if any(self._is_only_copy(each.selected) is None for each in alike):
                 words.append("--replicated")
@@ -581,8 +579,8 @@ class RepairRun:
         for each in self._repaired.values():
             for name in each.contents:
                 yield (
-                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} anew, and"
-                    " comes before anything else"
+                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} again."
+                    " Run it before anything else"
                 )
 
     # -- other replicas
@@ -712,7 +710,7 @@ def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> Usag
     if found is not None and found.call:
         remark = f"{found.remark}: " if found.remark.startswith("if ") else ""
         next_step = f"{next_step}; {remark}{call_text([*found.call, '--apply'])}"
-    return UsageError("no strategy: it must be said what is to be done", next_step=next_step)
+    return UsageError("--apply and --save-plan need a --strategy", next_step=next_step)
 
 
 def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
@@ -736,7 +734,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
     is_left = bool(found.errors) or is_open or found.is_unread
     notes, nothing = found.notes, ""
     if not found.plans and found.is_needed:
-        notes += ("nothing was changed: --strategy shows the plan of one",)
+        notes += ("nothing was changed: --strategy NAME shows a plan",)
     elif is_open:
         notes += (f"nothing was changed: {NO_UNDO}",)
     else:

@@ -70,20 +70,22 @@ def command(
     action: Annotated[ReplicasAction, argument(metavar="compare|rejoin", help="Action to run.")],
     paths: Annotated[
         list[str],
-        argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
+        argument(
+            metavar="DIR...", help="Directories of one partition. compare also takes log dirs."
+        ),
     ],
     all_leaders: Annotated[
-        bool, option("--all-leaders", help="compare: what each choice of a leader loses.")
+        bool, option("--all-leaders", help="compare shows what each choice of a leader loses.")
     ] = False,
     leader: Annotated[
-        str | None, option(metavar="DIR", help="rejoin: the copy that DIR follows.")
+        str | None, option(metavar="DIR", help="rejoin makes DIR follow this copy.")
     ] = None,
     rule: Annotated[
         RuleName,
-        option(help="rejoin: truncate by leader epochs, or by high watermark (only shown)."),
+        option(help="rejoin truncates by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
-        bool, safety_option("--unclean", help="rejoin: even if acknowledged records are lost.")
+        bool, safety_option("--unclean", help="rejoin even if acknowledged records are lost.")
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
@@ -102,7 +104,7 @@ def command(
 
         is_changing = change != PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
-            raise UsageError("compare changes nothing: that option goes with rejoin only")
+            raise UsageError("compare changes nothing. That option goes with rejoin only")
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms, metadata_dir=metadata_dir)
         _report_comparison(run, output, has_all=all_leaders)
         return run.status
@@ -116,7 +118,7 @@ def command(
             next_step="eoctl replicas rejoin DIR --leader DIR",
         )
     if rule is RuleName.HW and change.is_kept:
-        raise UsageError("--rule hw is only shown: it leaves logs that differ")
+        raise UsageError("--rule hw is only shown. It leaves logs that differ")
     wanted = RejoinOptions(
         leader=leader,
         rule=FollowRule(rule.value),
@@ -236,7 +238,7 @@ def _cluster_lines(
     if absent:
         yield f"  not in the ISR: {listing([f'broker {each}' for each in absent], 'brokers')}"
     if standing == ReplicaStanding.OUT_OF_SYNC:
-        yield f"  broker {broker} leads by an unclean election only: see eoctl start-order"
+        yield f"  broker {broker} leads by an unclean election only. See eoctl start-order"
 
 
 def _dearness(row: RecommendationRow) -> tuple[int, int, str, int]:
@@ -409,7 +411,7 @@ def _require_clean(
             Lacking(
                 why=f"would be truncated at {end_offset}: {what}",
                 options=("--unclean",),
-                meaning="that leader counts nevertheless, as after an unclean election",
+                meaning="that replica is to lead anyway, as after an unclean election",
                 first=f"eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} shows "
                 "what each choice loses",
             )
@@ -434,14 +436,15 @@ def _show_hw_rule(
     if kept:
         notes.append(
             f"offsets {by_epochs} to {by_epochs + kept - 1} would have stayed, where the leader has"
-            " others: two logs that differ, which no broker notices"
+            " others. The two logs then differ, which no broker notices"
         )
     if dropped:
         notes.append(
-            f"offsets {target} to {by_epochs - 1} would have gone, which the leader has too: lost"
+            f"offsets {target} to {by_epochs - 1} would have gone, which the leader has too."
+            " They are lost"
             " if the leader failed before they were fetched again"
         )
-    notes.append("the rule hw is only shown: brokers have not gone by it since 0.11")
+    notes.append("the rule hw is only shown. Brokers have not gone by it since 0.11")
     row = RejoinRow(
         path=follower.path,
         leader=leader.path,

@@ -54,7 +54,7 @@ def command(
     transactional_id: Annotated[
         list[str] | None,
         records_option(
-            metavar="ID", help="Only transactions of this transactional.id; repeatable."
+            metavar="ID", help="Only transactions of this transactional.id. Repeatable."
         ),
     ] = None,
     from_time: Annotated[
@@ -72,14 +72,14 @@ def command(
     ] = None,
     key_file: Annotated[
         str | None,
-        advanced_option(metavar="FILE", help="Key of the pseudonyms; created if missing."),
+        advanced_option(metavar="FILE", help="Key of the pseudonyms. Created if missing."),
     ] = None,
     deep: Annotated[
-        bool, option("--deep", help="Decode all records; look for suspected duplicates too.")
+        bool, option("--deep", help="Decode all records. Look for suspected duplicates too.")
     ] = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __transaction_state. Repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
     jobs: Jobs = None,
@@ -173,7 +173,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
     is_for_programs = output is not OutputFormat.TEXT
     if request.to is None and not is_for_programs:
         raise UsageError(
-            "--to is missing: what is the file to be called?",
+            "--to is missing, so the page has no file name",
             next_step=f"eoctl report {' '.join(map(pasted, request.paths))} --to report.html",
         )
     if request.key_file is not None and not request.redacts:

@@ -54,11 +54,11 @@ def command(
         argument(metavar="[DIR]...", help="Log dirs of one cluster, or partition directories."),
     ] = None,
     listen: Annotated[
-        str, option(metavar="HOST:PORT", help="Address to listen on; port 0 is a free port.")
+        str, option(metavar="HOST:PORT", help="Address to listen on. Port 0 is a free port.")
     ] = "127.0.0.1:0",
     allow_remote: Annotated[
         bool,
-        safety_option("--allow-remote", help="Listen on other addresses; every client can read."),
+        safety_option("--allow-remote", help="Listen on other addresses. Every client can read."),
     ] = False,
     until: Annotated[
         OfferUntil,
@@ -74,7 +74,7 @@ def command(
     ] = OnDamage.STOP,
     topic: Annotated[
         list[str] | None,
-        records_option(metavar="GLOB", help="Serve only these topics; repeatable."),
+        records_option(metavar="GLOB", help="Serve only these topics. Repeatable."),
     ] = None,
     internal: Annotated[
         bool, records_option("--internal", help="Serve the brokers' own topics, too.")

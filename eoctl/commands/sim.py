@@ -101,7 +101,7 @@ Unclean = Annotated[
 ]
 Elr = Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")]
 Truncation = Annotated[
-    CutBy, option(help="How a follower finds the truncation offset; hw as before Kafka 0.11.")
+    CutBy, option(help="How a follower finds the truncation offset. hw as before Kafka 0.11.")
 ]
 Fsync = Annotated[FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")]
 
@@ -118,7 +118,7 @@ Rate = Annotated[
         min=0,
         max=1_000_000,
         metavar="N",
-        help="Records per second; 0: each after the answer to the last.",
+        help="Records per second. 0 sends each after the answer to the last.",
     ),
 ]
 Burst = Annotated[
@@ -137,7 +137,7 @@ TransactionRecords = Annotated[
         min=0,
         max=10_000_000,
         metavar="N",
-        help="Records per transaction; 0: no transactions.",
+        help="Records per transaction. 0 is no transactions.",
     ),
 ]
 AbortEvery = Annotated[
@@ -146,7 +146,7 @@ AbortEvery = Annotated[
         min=0,
         max=INT32_MAX,
         metavar="N",
-        help="Abort every N-th transaction; 0: none.",
+        help="Abort every N-th transaction. 0 is none.",
     ),
 ]
 IsolationOption = Annotated[
@@ -256,19 +256,19 @@ def run(
         str,
         option(
             metavar="FILE",
-            help="Repeat the scenario that explore or table saved; DIR is created.",
+            help="Repeat the scenario that explore or table saved. DIR is created.",
         ),
     ] = "",
     script: Annotated[
         str,
         option(
             metavar="NAME",
-            help="Simulate a scenario of eoctl sim scripts; DIR is created.",
+            help="Simulate a scenario of eoctl sim scripts. DIR is created.",
         ),
     ] = "",
     seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="Seed of the scenario.")] = 0,
     no_heal: Annotated[
-        bool, option("--no-heal", help="End as the last fault leaves it: all brokers are killed.")
+        bool, option("--no-heal", help="End as the last fault leaves it. All brokers are killed.")
     ] = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -313,12 +313,12 @@ def check(
     history: Annotated[
         list[str] | None,
         option(
-            metavar="FILE", help="A history of a real cluster, see eoctl-history(5); repeatable."
+            metavar="FILE", help="A history of a real cluster, see eoctl-history(5). Repeatable."
         ),
     ] = None,
     directory: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="With --history: a log dir of each broker."),
+        option(metavar="DIR", help="With --history, a log dir of each broker."),
     ] = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -434,7 +434,7 @@ def table(
     truncation: Annotated[
         str,
         option(
-            metavar="epoch|hw|any", help="Only this rule of truncation; hw as before Kafka 0.11."
+            metavar="epoch|hw|any", help="Only this rule of truncation. hw as before Kafka 0.11."
         ),
     ] = "epoch",
     idempotence: Annotated[

@@ -56,19 +56,19 @@ class ReportName(StrEnum):
 def command(
     paths: Annotated[
         list[str] | None,
-        argument(metavar="[PATH]...", help="Partition directories, log dirs; globs, URIs."),
+        argument(metavar="[PATH]...", help="Partition directories, log dirs, globs, URIs."),
     ] = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
-        output_option(help="Report to print; repeatable.", show_default="partitions"),
+        output_option(help="Report to print. Repeatable.", show_default="partitions"),
     ] = None,
     to: Annotated[
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
     to_format: Annotated[
-        ReportFormat, option(help="Format of --to; delta and iceberg with Spark.")
+        ReportFormat, option(help="Format of --to. delta and iceberg need Spark.")
     ] = ReportFormat.PARQUET,
     report_html: Annotated[
         str | None, option(metavar="FILE", help="Also write the page of eoctl report to this file.")
@@ -86,7 +86,7 @@ def command(
     ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
-        advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __transaction_state. Repeatable."),
     ] = None,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
@@ -243,7 +243,7 @@ def run_call(call: AuditCall) -> int:
     if audit.checkpoint_dir is not None and (audit.state_path is not None or call.page is not None):
         raise UsageError(
             "--checkpoint goes with neither --state nor --report-html",
-            next_step="--checkpoint keeps whole directories, --state segments: take one of them",
+            next_step="--checkpoint keeps whole directories, --state segments. Take one of them",
         )
     audit = audit._replace(tables=_tables_of(call))
     page = None if call.page is None else call.page()

@@ -48,11 +48,11 @@ def command(
     topic: TopicPatterns = None,
     running: Annotated[
         list[int] | None,
-        option(min=0, metavar="ID", help="A broker that runs; repeatable."),
+        option(min=0, metavar="ID", help="A broker that runs. Repeatable."),
     ] = None,
     gone: Annotated[
         list[int] | None,
-        option(min=0, metavar="ID", help="A broker that does not return; repeatable."),
+        option(min=0, metavar="ID", help="A broker that does not return. Repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
     limit: Limit = None,
@@ -447,13 +447,13 @@ def _blocked(run: AdviseRun) -> Iterator[Said]:
         what = f"It alone has {each.missing.offsets} of {each.key}"
         yield Said("First", f"{each.undo_steps} {what}", BAD)
     if (more := len(run.blocked) - MAX_NAMES) > 0:
-        yield Said("", f"{more:,} more of these: see the notes", BAD)
+        yield Said("", f"{more:,} more of these. See the notes", BAD)
 
 
 def _doubt(advice: Advice) -> Iterator[Said]:
     if advice.unseen:
         nodes = _ids(advice.unseen)
-        text = f"controller {nodes} was not given, and may know of later elections: the leader may"
+        text = f"controller {nodes} was not given, and may know of later elections. The leader may"
         yield Said("Doubt", f"{text} be another broker. Give its log dir, or --metadata-dir", GRAVE)
 
 
@@ -478,7 +478,7 @@ def _start(advice: Advice) -> Iterator[Said]:
     if not advice.orders:
         why = "none of these brokers is stopped and can come back"
         if plan.unknown:
-            why = f"the metadata know no broker {_ids(plan.unknown)}: they are damaged or older"
+            why = f"the metadata know no broker {_ids(plan.unknown)}. They are damaged or older"
         yield Said("Start", f"nothing: {why}", GRAVE)
         return
     best = advice.orders[0].order
@@ -634,8 +634,7 @@ def _reads(run: AdviseRun) -> Iterator[Said]:
     if not count:
         return
     what = f"{counted(count, 'offset')} of {counted(len(hidden), 'partition')}"
-    below = "below the high watermark on its disk until acks=all is accepted"
-    yield Said("Reads", f"a leader shows what is {below}: {what} later")
+    yield Said("Reads", f"consumers get {what} only once acks=all is accepted")
 
 
 def _note_of_step(run: AdviseRun, step: int) -> str:

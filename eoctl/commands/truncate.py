@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def command(
     path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     to_hw: Annotated[
-        bool, option("--to-hw", help="Cut at the checkpointed high watermark.")
+        bool, option("--to-hw", help="Truncate at the checkpointed high watermark.")
     ] = False,
     to_offset: Annotated[
         int | None, option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
@@ -80,18 +80,18 @@ def command(
     ] = None,
     replica: Annotated[
         list[str] | None,
-        safety_option(metavar="DIR", help="Another replica to compare with; repeatable."),
+        safety_option(metavar="DIR", help="Another replica to compare with. Repeatable."),
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
         safety_option(
-            metavar="DIR", help="Another replica to truncate too; repeat for each replica."
+            metavar="DIR", help="Another replica to truncate too. Repeat it for each replica."
         ),
     ] = None,
     single_copy: options.SingleCopy = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets. Repeatable."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
@@ -99,7 +99,7 @@ def command(
     change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Cut a partition back to an offset, the high watermark, a leader epoch or a time.
+    """Truncate a partition to an offset, the high watermark, a leader epoch or a time.
 
     The batch with the target goes as a whole, as a broker does it. Without --apply the plan is
     shown: every step, and what is lost.
@@ -377,7 +377,7 @@ def _note_of_reopened(price: TruncationCost) -> Iterator[str]:
         yield (
             f"{count} transactions keep data and lose their marker, {aborted_count} of them an"
             " ABORT: they hang, and read_committed stops before the first of them. The next marker"
-            " of the same producer id in this partition decides anew about their data: a commit"
+            " of the same producer id in this partition decides about their data: a commit"
             " makes aborted data visible, an abort hides committed data. kafka-transactions.sh"
             " abort ends them"
         )

@@ -20,7 +20,7 @@ def command(
     journals: Annotated[
         list[str],
         argument(
-            metavar="JOURNAL...", help="Journals; or log dirs, whose newest change is undone."
+            metavar="JOURNAL...", help="Journals, or log dirs, whose newest change is undone."
         ),
     ],
     dry_run: Annotated[

@@ -122,7 +122,9 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
 )  # fmt: skip
 # Operators' abbreviations, for names as wide as two other columns.
 _HEADINGS = {
+    "held_offsets_count": "blocked offsets",
     "high_watermark": "HW",
+    "holds_last_stable_offset": "blocks LSO",
     "lag_offsets": "lag",
     "last_stable_offset": "LSO",
     "log_bytes": "log size",

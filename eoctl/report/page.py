@@ -234,9 +234,13 @@ REPORTED_FINDINGS = 4  # at the top
 REPORTED_FIXES = 3
 GRAVE = ("error", "warning")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
-WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
+WRONG = frozenset({"Start", "Removes", "Lost", "Torn", "Copies", "Election"})
 # Names of check labels for people who do not know them.
-WORDS = {"Cuts": "Cut by a start", "Torn": "Torn transaction", "Start": "Start of the broker"}
+WORDS = {
+    "Removes": "Removed by a start",
+    "Torn": "Torn transaction",
+    "Start": "Start of the broker",
+}
 # Verdict of an open transaction in `eoctl txn list` -> the way in which it ends.
 ENDINGS = {
     "ongoing": "its coordinator ends it",
@@ -289,7 +293,7 @@ def sentence(model: Model) -> str:
     parts = []
     if "Start" in labels:
         start = labels["Start"].text.partition(", as far as")[0].partition("; ")[0]
-        cuts = labels.get("Cuts")
+        cuts = labels.get("Removes")
         parts.append(start if cuts is None else f"{start}: {cuts.text}")
     if any(each.severity == "error" for each in model.sources):
         parts.append("a part could not be read")

@@ -25,7 +25,7 @@ HOLDER = "holder"
 # Layers with their styles, from bottom to top.
 LAYERS = {"committed": GOOD, "aborted": DOUBTFUL, "unknown": DOUBTFUL, "open": BAD, HOLDER: BAD}
 LEGEND = (
-    "{holder} open, and holds the last stable offset",
+    "{holder} open, and blocks read_committed",
     "{open} open",
     "{aborted} aborted",
     "{committed} committed",

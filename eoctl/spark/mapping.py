@@ -58,7 +58,7 @@ def require_functions(session: SparkSession) -> None:
     """
     if is_remote(session):
         raise SparkUnavailableError(
-            "Spark Connect takes no functions of ours, only tables: its client has no SparkContext",
+            "Spark Connect takes no functions of ours, only tables. Its client has no SparkContext",
             next_step="--master spark://HOST:7077 or yarn; spark-audit and the sources go over it",
         )
 

@@ -78,7 +78,7 @@ def close(fs: FileSystem, found: Journal) -> Journal:
         assert found.appends is not None
         found = journal.append_entry(fs, found, journal.encode_end(found.appends))
         found = found._replace(status=Status.APPLIED)
-    with stating(f"it is applied, and eoctl undo {pasted(found.path)} takes it back"):
+    with stating(f"it is applied, and eoctl undo {pasted(found.path)} undoes it"):
         listing.clear_unfinished(fs, found)
     return found
 
@@ -330,7 +330,7 @@ def apply_plan(
         if is_needed or not _is_of(earlier, plan):
             raise RefusedError(
                 f"{directory}: is the journal of another plan with that id; nothing was touched",
-                next_step="--backup-dir DIR with another place, or make the plan anew",
+                next_step="--backup-dir DIR with another place, or make the plan again",
             )
         if earlier.status in {Status.APPLIED, Status.UNDOING}:
             return _finish(fs, earlier)
@@ -405,7 +405,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
             next_step=f"eoctl undo {pasted(path)}",
         )
     if found.status is Status.APPLIED:
-        with stating(f"the plan is applied, and eoctl undo {pasted(path)} takes it back"):
+        with stating(f"the plan is applied, and eoctl undo {pasted(path)} undoes it"):
             listing.clear_unfinished(fs, found)
         return _already_applied(found)
     if found.status is Status.UNDONE:
@@ -422,7 +422,7 @@ def _already_applied(found: Journal) -> Applied:
             raise RefusedError(
                 f"{each.path}: the plan was applied before, and this was changed since; nothing"
                 " was touched",
-                next_step="make the plan anew",
+                next_step="make the plan again",
             )
     return Applied(found, was_done=True)
 
@@ -503,7 +503,7 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
         remove_leftovers(fs, found)
         carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
-    with stating(f"the plan is applied, and eoctl undo {pasted(found.path)} takes it back"):
+    with stating(f"the plan is applied, and eoctl undo {pasted(found.path)} undoes it"):
         listing.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
 

@@ -116,7 +116,7 @@ def newest_image(selected: Iterable[Selected]) -> NewestImage:
     notes += reading.passed_over
     if not image.is_complete:
         notes += map(str, image.problems)
-        notes.append(f"{image.path}: not all of it could be read: a state may be out of date")
+        notes.append(f"{image.path}: not all of it could be read. A state may be out of date")
     return NewestImage(image, tuple(copies), tuple(notes))
 
 
@@ -296,7 +296,7 @@ def read_newest_whole(
             if problems:
                 passed_over = [
                     *map(str, problems),
-                    f"{path}: not all of it could be read: a state may be out of date",
+                    f"{path}: not all of it could be read. A state may be out of date",
                 ]
         elif not problems and reaches(found):
             passed_over.append(f"{path} counts: older, and whole")

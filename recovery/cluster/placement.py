@@ -496,8 +496,8 @@ def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
 def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
     """Return the messages of `not_understood` for images that are already read."""
     return [
-        f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
-        " topics and settings may be of an older state"
+        f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read."
+        " Topics and settings may be of an older state"
         for path, count in {
             each.path: each.unknown_records_count for each in images if each is not None
         }.items()
@@ -622,7 +622,7 @@ class _Inspection:
                 return "the cluster's metadata have no replica of it in this log dir"
             return ""
         if RECOVERY_POINT_NAME not in lines and self._log_dir.recovery_points is not None:
-            return f"{RECOVERY_POINT_NAME} does not have it: it may have been deleted"
+            return f"{RECOVERY_POINT_NAME} does not have it. It may have been deleted"
         return ""
 
     def assigned_only(self) -> Iterator[AbsentPartition]:

@@ -466,7 +466,7 @@ class _Adviser:
             if copy.topic_id not in (None, topic_id):
                 self._report(
                     f"{copy.partition.path}: of another topic of that name (id {copy.topic_id},"
-                    f" not {topic_id}): a broker sets it aside, and it does not count"
+                    f" not {topic_id}). A broker sets it aside, and it does not count"
                 )
                 continue
             for each in copy.notes:

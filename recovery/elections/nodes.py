@@ -109,7 +109,7 @@ def find_dead_cluster(
     nodes = _nodes(found.whole)
     if not nodes:
         raise UsageError(
-            f"{', '.join(paths)}: no log dir of a broker: no meta.properties says which one",
+            f"{', '.join(paths)}: no log dir of a broker. No meta.properties says which one",
             next_step="eoctl start-order LOG-DIR..., of several brokers",
         )
     given = () if metadata_dir is None else discover([metadata_dir]).selected
@@ -152,7 +152,7 @@ def _copies(
         first = copies.setdefault(each.partition.topic_partition, {}).setdefault(node_id, each)
         if first is not each:
             doubled.append(
-                f"{each.partition.path}: broker {node_id} has {first.partition.path}, too: it does"
+                f"{each.partition.path}: broker {node_id} has {first.partition.path}, too. It does"
                 " not start with both, and only the first counts"
             )
     return copies, doubled
@@ -239,7 +239,7 @@ def _note_of_missing_dirs(
             reported = f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}"
             if each in replaced.get(node.node_id, ()):
                 yield (
-                    f"{reported}, and a new log dir was formatted: if nobody leads, the broker may "
+                    f"{reported}, and a new log dir was formatted. If nobody leads, the broker may "
                     "lead with nothing, so that the others lose everything; start it when another "
                     "broker leads"
                 )

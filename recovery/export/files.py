@@ -33,7 +33,7 @@ MANIFEST_NAME = "_manifest.jsonl"
 LOST_NAME = "_lost.jsonl"
 VERSION = 1
 FILE_MODE, DIR_MODE = 0o666, 0o777  # the umask restricts access
-NEXT_STEP = "put that right, then run the same with --resume: what is finished stays"
+NEXT_STEP = "put that right, then run the same with --resume. Finished files stay"
 
 
 @contextmanager

@@ -436,7 +436,7 @@ def _copies(directories: Iterable[DirectoryPlace]) -> list[str]:
     if not several:
         return []
     note = (
-        f"{len(several)} partitions have several copies here (up to {max(map(len, several))}): the "
+        f"{len(several)} partitions have several copies here (up to {max(map(len, several))}). The "
         "same records are in the files of each; choose by the column broker, or by file name"
     )
     return [note]

@@ -142,7 +142,7 @@ def _derived(found: Found) -> NextCommand | None:
         return None
     name = "rebuild" if "rebuild" in names else "recover-state"
     words = ("eoctl", name, *_paths(found, directories))
-    why = "shows what it derives anew from the log; loses nothing"
+    why = "shows what it derives from the log, and loses nothing"
     reads_bytes = _bytes_of(found, directories)
     return NextCommand(words=words, sentence="", why=why, reads_bytes=reads_bytes)
 
@@ -162,7 +162,7 @@ def _ended(found: Found) -> NextCommand | None:
     if not directories:
         return None
     words = ("eoctl", "txn", "hanging", *_paths(found, directories))
-    return NextCommand(words, "", "how each of them is ended")
+    return NextCommand(words, "", "shows how to end each transaction")
 
 
 def _given(found: Found) -> NextCommand | None:

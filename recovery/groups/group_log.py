@@ -241,12 +241,12 @@ class GroupLog:
     def reported(self) -> Iterator[str]:
         """Yield sentences about incomplete data, for people."""
         if self.never_had_any:
-            yield f"the cluster has no {GROUPS_TOPIC}: no group has ever committed an offset"
+            yield f"the cluster has no {GROUPS_TOPIC}. No group has ever committed an offset"
         elif not self.partitions:
-            yield f"no partition of {GROUPS_TOPIC} is here: nothing is known of any group"
+            yield f"no partition of {GROUPS_TOPIC} is here. Nothing is known of any group"
         elif self.partitions_count is None:
             yield (
-                f"the number of partitions of {GROUPS_TOPIC} is unknown: groups in other "
+                f"the number of partitions of {GROUPS_TOPIC} is unknown. Groups in other "
                 "partitions are not covered; --metadata-dir DIR gives the number"
             )
         for numbers, what in (
@@ -260,12 +260,12 @@ class GroupLog:
         if self.misplaced_count:
             yield (
                 f"{self.misplaced_count} records of {GROUPS_TOPIC} are in a partition that their"
-                " group does not belong to: no coordinator answers them"
+                " group does not belong to. No coordinator answers them"
             )
         if self.unknown_count:
             yield (
                 f"{self.unknown_count} records of {GROUPS_TOPIC} have an unknown type, and were "
-                f"passed over [{UNKNOWN_TYPE}]"
+                f"skipped [{UNKNOWN_TYPE}]"
             )
 
     @property

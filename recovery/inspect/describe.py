@@ -494,7 +494,7 @@ def _report_end(partition: Partition, read: int | None, end: int | None) -> Iter
     """Yield where reading ended, if that is not the end of the log."""
     if read is not None and end is None:
         yield (
-            f"{partition.path}: the log end is unknown, it is {read} at least: the last .log "
+            f"{partition.path}: the log end is unknown, it is {read} at least. The last .log "
             "could not be read up to its end"
         )
 

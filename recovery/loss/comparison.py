@@ -388,7 +388,7 @@ def _ranges(journal: Journal, step: JournalStep) -> list[Range] | None:
         return [(step.path, 0, step.before.file_bytes)]
     if step.backup_kind is BackupKind.NONE:
         raise RefusedError(
-            f"{step.path}: was changed without a backup: its earlier state is unknown",
+            f"{step.path}: was changed without a backup. Its earlier state is unknown",
             next_step=f"eoctl journal show {pasted(journal.path)}",
         )
     if step.backup_kind is BackupKind.CUT:

@@ -319,7 +319,7 @@ def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> Ado
         if key in _OF_REPLICAS:
             continue
         if key == MIN_INSYNC_REPLICAS and value != "1":
-            notes.append(f"{name}: {key} was {value}, and is left out: there is one replica now")
+            notes.append(f"{name}: {key} was {value}, and is left out. There is one replica now")
             continue
         try:
             require_topic_setting(key, value)
@@ -333,7 +333,7 @@ def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> Ado
             settings.setdefault(key, found.value)
     if settings.get("remote.storage.enable") == "true":
         notes.append(
-            f"{name}: has segments in remote storage: the broker needs its settings of that, too"
+            f"{name}: has segments in remote storage. The broker needs its settings of that, too"
         )
     if name in INTERNAL_TOPICS:
         return AdoptedSettings(INTERNAL_TOPICS[name][1] | settings, tuple(notes))
@@ -363,7 +363,7 @@ def _observed(name: str, surveys: list[Survey]) -> AdoptedSettings:
     if any(each.has_unkeyed for each in surveys):
         note = (
             f"{name}: its log has gaps, but also records without a key, which a cleaner would"
-            " remove: it is not compacted"
+            " remove. It is not compacted"
         )
         return AdoptedSettings(dict(_KEPT_FOR_EVER), (note,))
     note = (

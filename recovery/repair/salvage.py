@@ -654,7 +654,7 @@ class _SalvagePlanner:
             return truncate_step(path, kept[-1][1], "not a good batch from there on")
         digest_range = kept[-1] if kept else (0, 0)
         pieces = [LogSlice(path, *each) for each in kept]
-        reasons = [f"bad ranges go: {len(losses)}"] if losses else []
+        reasons = [f"bad ranges removed: {len(losses)}"] if losses else []
         if segment.repaired:
-            reasons.append(f"magic bytes are put right: {len(segment.repaired)}")
+            reasons.append(f"magic bytes corrected: {len(segment.repaired)}")
         return splice_step(path, pieces, ", ".join(reasons), digest_range)

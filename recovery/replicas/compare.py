@@ -305,8 +305,8 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
     if start_offset >= end_offset and max(one.end_offset, other.end_offset) > start_offset:
         low, high = sorted((one, other), key=lambda each: each.end_offset)
         notes.append(
-            f"{low.path} ends at {low.end_offset}, {high.path} begins at {high.start_offset}: they"
-            " have no offset in common, and nothing can be said of how they parted"
+            f"{low.path} ends at {low.end_offset}, {high.path} begins at {high.start_offset}. They"
+            " have no offset in common, and it is unknown where they diverged"
         )
         return Comparison(
             likeness=Likeness.DISJOINT,
@@ -348,7 +348,7 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
     if is_hidden:
         notes.append(
             f"{one.path} and {other.path}: their batches differ from offset {different} on, while"
-            f" their leader epochs agree up to {epochs_end_offset}: no broker will notice"
+            f" their leader epochs agree up to {epochs_end_offset}. No broker will notice"
         )
     return Comparison(
         likeness=likeness,

@@ -156,7 +156,7 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
         whose, other = (follower, leader) if first == follower.start_offset else (leader, follower)
         raise RefusedError(
             f"{follower.path}: would be truncated at {offset}, below the log start {first} of "
-            f"{whose.path}: it has nothing in common with {other.path} there, and a broker would "
+            f"{whose.path}. It has nothing in common with {other.path} there, and a broker would "
             "drop all of it",
             next_step=ADVICE,
         )
@@ -178,7 +178,7 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
     if different is not None and different < end_offset:
         raise RefusedError(
             f"{follower.path} and {leader.path}: their batches differ from offset {different} on, "
-            f"while by their leader epochs they agree up to {end_offset}: a follower would keep "
+            f"while by their leader epochs they agree up to {end_offset}. A follower would keep "
             "records that the leader lacks",
             next_step=f"eoctl truncate {pasted(follower.path)} --to-offset {different}"
             " --single-copy   # then the same again",

@@ -73,7 +73,7 @@ WRITING = (
         title=(
             "Once more than index.interval.bytes were written since the last entry, the next "
             "batch gets an entry in .index. Brokers before 3.9.1 and 4.0.1 do so per append, so "
-            "the last offset may belong to a later batch. The counter starts anew when a segment "
+            "the last offset may belong to a later batch. The counter starts again when a segment "
             "is opened."
         ),
         kafka="LogSegment.append",
@@ -133,7 +133,7 @@ WRITING = (
     ),
     Rule(
         check_id="ROLL-7",
-        title="An empty active segment with the same base is made anew in its place.",
+        title="An empty active segment with the same base is made again in its place.",
         kafka="LocalLog.roll",
         test="recovery/transactions/test_abort.py",
     ),
@@ -263,7 +263,7 @@ LOADING = (
         check_id="REC-7",
         title=(
             "Recovering a segment verifies the checksum of each batch, derives indexes, "
-            ".txnindex, producers and leader epochs anew, and truncates the .log at the first bad "
+            ".txnindex, producers and leader epochs again, and truncates the .log at the first bad "
             "batch."
         ),
         kafka="LogSegment.recover",
@@ -281,7 +281,7 @@ LOADING = (
     Rule(
         check_id="REC-9",
         title=(
-            "A log that ends below its checkpointed log start loses all segments, and begins anew "
+            "A log that ends below its checkpointed log start loses all segments, and begins again "
             "there."
         ),
         kafka="LogLoader.load",
@@ -367,7 +367,7 @@ LOADING = (
         check_id="EPOCH-6",
         title=(
             "On loading, epochs are truncated at the log end and at the log start, and extended "
-            "by the epochs of recovered batches. They are never made anew."
+            "by the epochs of recovered batches. They are never made again."
         ),
         kafka="LogLoader",
         test="recovery/repair/test_broker_start.py",
@@ -418,7 +418,7 @@ REPAIRING = (
         check_id="FIX-6",
         title=(
             "A damaged stretch in the middle can be left out alone: offsets have a gap then, "
-            "which consumers and replicas accept. Offsets are never given anew."
+            "which consumers and replicas accept. Offsets are never given again."
         ),
         kafka="LogSegment",
         test="recovery/repair/test_salvage.py",

@@ -342,7 +342,7 @@ LOG = (
         ),
         severity=Severity.ERROR,
         broker="nothing; a consumer fails here",
-        excuse="A warning for a key that a reader passes over.",
+        excuse="A warning for a key that a reader skips.",
         kafka="AbstractLegacyRecordBatch",
         test="planted/legacy.py",
     ),

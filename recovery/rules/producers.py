@@ -70,7 +70,7 @@ PRODUCERS = (
         is_normal_when_compacted=True,
         excuse=(
             "A note for producers whose batches are gone or have expired, or lie in a gap that "
-            "another finding reports, and where a recovery writes the file anew."
+            "another finding reports, and where a recovery writes the file again."
         ),
         kafka="ProducerStateManager",
         test="planted/producers.py",

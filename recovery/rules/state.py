@@ -42,7 +42,7 @@ STATE = (
     Rule(
         check_id="PROD-5",
         title=(
-            "A data batch of another epoch clears what was remembered. The first one in a "
+            "A data batch of another epoch clears what was remembered. The first batch in a "
             "transaction opens it at its base offset."
         ),
         kafka="ProducerAppendInfo.appendDataBatch",
@@ -78,7 +78,7 @@ STATE = (
         check_id="PROD-9",
         title=(
             "A control batch of a producer holds COMMIT or ABORT; another type is an error while "
-            "loading. An empty one has no effect."
+            "loading. An empty control batch has no effect."
         ),
         kafka="EndTransactionMarker",
         test="test_producer_state.py",

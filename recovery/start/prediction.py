@@ -63,7 +63,7 @@ _FRAME_KINDS = frozenset({VerdictKind.CORRUPT, VerdictKind.PREALLOCATED})
 
 DELETES_SOON = "deletes the directory after file.delete.delay.ms"
 REPLACES = "removes the directory: its -future directory takes its place"
-EMPTIES = "empties the directory: it makes the live one anew"
+EMPTIES = "empties the directory, and makes the live directory again"
 
 _STOPPED = frozenset({DirFate.DUPLICATE, DirFate.BLOCKED})
 _FATES = {

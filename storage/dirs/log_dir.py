@@ -285,7 +285,7 @@ def _sort_entry(
     if entry.name != REMOTE_INDEX_CACHE_NAME:
         problems.append(
             CorruptError(
-                "directory that is no partition: a broker refuses to start",
+                "directory that is no partition, so a broker refuses to start",
                 check_id="DIR-1",
                 pos=0,
                 expected="TOPIC-PARTITION",

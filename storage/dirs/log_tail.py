@@ -235,7 +235,7 @@ def read_tail(
     if checkpoint is not None and checkpoint > walk.end_offset:
         raise RefusedError(
             f"{partition.path}: its log start offset is {checkpoint}, above its end"
-            f" {walk.end_offset}: a broker would delete all of it at its start [OFS-1]",
+            f" {walk.end_offset}. A broker would delete all of it at its start [OFS-1]",
             next_step="correct its line in log-start-offset-checkpoint",
         )
     require_room(files, walk.end_offset)
@@ -443,7 +443,7 @@ def _require_no_later_snapshot(partition: Partition, end_offset: int) -> None:
         if each.name.offset is not None and each.name.offset > end_offset:
             raise _refused(
                 each.path,
-                f"a producer snapshot above the end of the log, {end_offset}: a broker deletes it",
+                f"a producer snapshot above the end of the log, {end_offset}. A broker deletes it",
             )
 
 

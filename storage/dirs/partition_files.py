@@ -185,7 +185,7 @@ def _foreign_segment(found: FileEntry) -> list[CorruptError]:
     number, _, end = name.name.partition(".")
     return [
         CorruptError(
-            f"the name of a .{end} must be a base offset: a broker cannot load the partition",
+            f"the name of a .{end} must be a base offset. A broker cannot load the partition",
             check_id="DIR-9",
             pos=0,
             expected="20 digits",

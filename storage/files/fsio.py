@@ -590,8 +590,8 @@ def require_own_file(path: StrPath, uid: int, gid: int) -> None:
         return
     owner = f"{wanted.uid}:{wanted.gid}"
     raise RefusedError(
-        f"{os.fspath(path)}: belongs to {uid}:{gid}, and its directory to {owner}:"
-        " a copy of it could not get its owner back; nothing was touched",
+        f"{os.fspath(path)}: belongs to {uid}:{gid}, and its directory to {owner}."
+        " A copy of it could not get its owner back; nothing was touched",
         next_step="run it as root, or give the file to the owner of its directory first",
     )
 

@@ -52,7 +52,7 @@ def parse_clean_shutdown(buf: Buf) -> CleanShutdown:
     """Read the whole file.
 
     Raises:
-        CorruptError: CSD-1. The stop was clean nevertheless.
+        CorruptError: CSD-1. The stop was clean all the same.
     """
     if not buf:
         return CleanShutdown(None, None)

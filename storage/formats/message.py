@@ -522,7 +522,7 @@ def struct_codec(
     # A new value has its tagged fields at their defaults, in the order of the schema.
     order = [(field.name, codec.default, field.tag >= 0) for field, codec in present]
     begun = {name: default() if is_tag else None for name, default, is_tag in order if tagged}
-    # Mutable defaults are made anew for each value.
+    # Mutable defaults are made again for each value.
     made = [
         (name, default) for name, default, _ in order if isinstance(begun.get(name), list | dict)
     ]

@@ -63,7 +63,7 @@ def size_problem(path: str, file_bytes: int) -> CorruptError | None:
     if file_bytes <= MAX_SEGMENT_BYTES:
         return None
     return CorruptError(
-        "larger than a segment can be: no broker opens it",
+        "larger than a segment can be. No broker opens it",
         check_id="SEG-10",
         pos=MAX_SEGMENT_BYTES,
         expected=f"at most {MAX_SEGMENT_BYTES} bytes",

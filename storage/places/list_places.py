@@ -225,7 +225,7 @@ class _RemoteLister:
                 self.problems.append(exc)
             except UsageError:
                 uri = located.uri_of(match.path)
-                self._notes.append(f"{uri}: passed over, neither a log dir nor a partition")
+                self._notes.append(f"{uri}: skipped, neither a log dir nor a partition")
         if not is_met:
             raise no_match(given, self.problems, problems_count)
 
@@ -502,7 +502,7 @@ def _is_text(path: str) -> bool:
 
 def _foreign_directory(uri: str, name: str) -> CorruptError:
     return CorruptError(
-        "directory that is no partition: a broker refuses to start",
+        "directory that is no partition, so a broker refuses to start",
         check_id="DIR-1",
         pos=0,
         expected="TOPIC-PARTITION",

@@ -238,7 +238,7 @@ class _LocalLister:
         try:
             discover([path])
         except UsageError:
-            self.notes.append(f"{path}: passed over, neither a log dir nor a partition")
+            self.notes.append(f"{path}: skipped, neither a log dir nor a partition")
             return None
         except AccessError as exc:
             self.problems.append(exc)

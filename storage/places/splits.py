@@ -254,7 +254,7 @@ class UnprovenCutError(EoctlError):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
             f"{path}: {why}, and parts of it were to be read by several tasks",
-            next_step='run the query again, or with .option("split_bytes", 1 << 40): each segment'
+            next_step='run the query again, or with .option("split_bytes", 1 << 40). Each segment'
             " is then read as a whole",
         )
 

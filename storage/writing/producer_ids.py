@@ -315,7 +315,7 @@ class KeyedLog:
             raise RefusedError(
                 f"{self.directory}: its records begin at {first_base} and end at"
                 f" {self._tail.end_offset}; by the checkpoints its log start offset is {log_start},"
-                f" and up to {recovery_point} all was flushed: records are gone, and with them what"
+                f" and up to {recovery_point} all was flushed. Records are gone, and with them what"
                 " was given out [OFS-2]",
                 next_step="get the missing segments back",
             )

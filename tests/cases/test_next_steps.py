@@ -88,8 +88,8 @@ def wrong_with(step: Step, done: Outcome) -> Iterator[str]:
         yield f"status {done.status}"
     named = [each for each in shlex.split(step.call, comments=True) if "/" in each]
     for each in named:
-        if re.search(rf"{re.escape(each)}: (passed over|\w+ is never changed)", said):
-            yield f"{each} is passed over"
+        if re.search(rf"{re.escape(each)}: (skipped|\w+ is never changed)", said):
+            yield f"{each} is skipped"
     if "there is nothing to repair" in said:
         yield "there is nothing to repair"
     is_its_place = any(each in step.path or step.path in each for each in named)

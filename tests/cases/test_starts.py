@@ -57,8 +57,8 @@ def test_offsets_that_an_index_does_not_take(case: Case, eoctl: Cli) -> None:
     path = case("backward-offsets")
     lines = verdict(path)
     assert lines["Start"] == "Kafka 4.4.0 will start, and removes what follows"
-    assert "19 records of t-0, 15 acknowledged" in lines["Cuts"]
-    assert "t-0: cuts offsets 0..14" in lines["start"]
+    assert "19 records of t-0, 15 acknowledged" in lines["Removes"]
+    assert "t-0: truncates offsets 0..14" in lines["start"]
     assert lines["Next"].startswith(f"eoctl repair {path}/t-0")
     row = next(each for each in checked(eoctl, path)["partition"] if each["topic"] == "t")
     assert row["start_end_offset"] == 0

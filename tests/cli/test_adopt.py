@@ -75,7 +75,7 @@ def test_only_looked_at(dead: Path, eoctl: Cli) -> None:
     before = tree_of(dead, directory_times=True)
     outcome = eoctl("adopt", dead, "--to", "new")
     assert outcome.status == 0, outcome.errors
-    assert "this is a plan, nothing was changed: --apply does it\n" in outcome.errors
+    assert "this is a plan, nothing was changed: --apply runs it\n" in outcome.errors
     assert not Path("new").exists()
     assert difference(before, tree_of(dead, directory_times=True)) == []
     # Another call would draw other ids.
@@ -208,7 +208,7 @@ def test_what_a_start_does_is_told(golden: Golden, eoctl: Cli) -> None:
     log = Path("dead/txn-0") / LOG
     log.write_bytes(log.read_bytes() + b"half a batch")
     reported = eoctl("adopt", "dead", "--to", "new").errors
-    assert "2 transactions open (open-1, open-2): a start aborts them" in reported
+    assert "2 transactions open (open-1, open-2). A start aborts them" in reported
     assert "transaction.abort.timed.out.transaction.cleanup.interval.ms=86400000" in reported
 
 
@@ -220,7 +220,7 @@ def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
     for name, entry in before.items():
         if name.endswith(".log"):
             assert (Path("new") / name).read_bytes() == entry.data
-    [call] = [line for line in outcome.errors.splitlines() if line.endswith("takes it back")]
+    [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
     assert eoctl(*shlex.split(call)[1:-3]).status == 0
     assert difference(before, tree_of(dead)) == []
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
@@ -231,7 +231,7 @@ def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
 def test_taken_back(way: str, dead: Path, eoctl: Cli) -> None:
     before = tree_of(dead, directory_times=True)
     outcome = eoctl("adopt", dead, "--to", "new", way, "--apply")
-    [call] = [line for line in outcome.errors.splitlines() if line.endswith("takes it back")]
+    [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
     assert eoctl(*shlex.split(call)[1:-3]).status == 0
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
     assert difference(before, tree_of(dead, directory_times=True)) == []
@@ -439,7 +439,7 @@ def test_offsets_beyond_the_end(golden: Golden, eoctl: Cli) -> None:
         ("", 2, "no LOG-DIR given"),
         ("dead", 2, "no --to given"),
         ("dead --to new --link --move", 2, "--link and --move: one of them"),
-        ("dead --to new --repair move-away", 2, "no other replica"),
+        ("dead --to new --repair move-away", 2, "needs another replica"),
         ("dead --to new --topic-id txn", 2, "--topic-id txn: "),
         ("dead --to new --topic-id txn=x", 2, "--topic-id txn=x"),
         ("dead --to new --topic-id none=AAAAAAAAAAAAAAAAAAAAAQ", 2, "no partition of that topic"),
@@ -642,7 +642,7 @@ def test_a_compaction_that_did_not_end(old: str, way: str, dead: Path, eoctl: Cl
     [row] = [each for each in rows_of(done, "adopted") if each["topic"] == "rolled"]
     assert (row["log_start_offset"], row["log_end_offset"]) == (0, 60)
     assert (
-        "rolled-0: a compaction did not end there: a start replaces old segments by 2 new"
+        "rolled-0: a compaction did not end there. A start replaces old segments by 2 new"
         in done.errors
     )
     assert "are lost" not in done.errors.replace("which records are lost, new or changed", "")

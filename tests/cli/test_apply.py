@@ -40,7 +40,7 @@ def plan(kafka: Path, eoctl: Callable) -> Path:
     path = kafka.parent / "plan.json"
     outcome = eoctl("truncate", "kafka/txn-0", "--to-offset", "311", "--save-plan", path)
     assert outcome.status == 0
-    assert outcome.errors.endswith(f"nothing was changed: eoctl apply {path} does it\n")
+    assert outcome.errors.endswith(f"nothing was changed: eoctl apply {path} runs it\n")
     return path
 
 
@@ -85,7 +85,7 @@ def test_the_whole_output(plan: Path, kafka: Path, eoctl: Callable) -> None:
             "Lost 18 records, 18 acknowledged; transactions: 1 removed",
             f"Undo eoctl undo {journal}",
         ],
-        [f"eoctl undo {journal} takes it back"],
+        [f"eoctl undo {journal} undoes it"],
     )
     before = tree_of(kafka, directory_times=True)
     again = eoctl("apply", plan)
@@ -134,7 +134,7 @@ def test_plans_of_other_commands(command: str, kafka: Path, eoctl: Callable) -> 
     before = tree_of(kafka)
     saved = eoctl(command, "kafka/txn-0", "--save-plan", "plan.json")
     assert saved.status == 0, saved.errors
-    assert "eoctl apply plan.json does it" in saved.errors
+    assert "eoctl apply plan.json runs it" in saved.errors
     assert difference(before, tree_of(kafka)) == []
     assert eoctl("apply", "plan.json").status == 0
     assert path.read_bytes() == wanted
@@ -313,7 +313,7 @@ def test_the_default_place_on_another_disk(
     done = eoctl("apply", plan, "--backup-dir", "place")
     assert done.status == 0, done.errors
     _, notes = split_answer(same_ids(done.errors))
-    assert notes == [f"eoctl undo {Path.cwd()}/place/ID takes it back"]
+    assert notes == [f"eoctl undo {Path.cwd()}/place/ID undoes it"]
 
 
 def test_a_journal_elsewhere_is_only_known_there(plan: Path, kafka: Path, eoctl: Callable) -> None:

@@ -48,8 +48,8 @@ APPENDING = {
     "txn complete": ("crash", "txn complete log-dir"),
 }
 EVERY = (*PLANNED, "apply", *APPENDING)
-UNDO_STEPS = re.compile(r"eoctl (undo \S+) takes it back")
-IS_PLAN = "this is a plan, nothing was changed: --apply does it\n"
+UNDO_STEPS = re.compile(r"eoctl (undo \S+) undoes it")
+IS_PLAN = "this is a plan, nothing was changed: --apply runs it\n"
 
 
 class Prepared(NamedTuple):
@@ -127,7 +127,7 @@ def test_saved_and_applied(name: str, prepared: Callable[..., Prepared], eoctl: 
     before = state()
     saved = eoctl(*made.call, "--save-plan", "plan")
     assert saved.status == 0, saved.errors
-    assert saved.errors.endswith("nothing was changed: eoctl apply plan does it\n")
+    assert saved.errors.endswith("nothing was changed: eoctl apply plan runs it\n")
     assert difference(before, state()) == []
     applied = eoctl("apply", "plan")
     assert applied.status == 0, applied.errors
@@ -315,7 +315,7 @@ def test_each_log_dir_has_its_way_back_before_the_next_one(
         outcome = eoctl(*REPAIR, "--apply")
     assert outcome.status == 130
     call = f"undo {journal_of(two / 'one')}"
-    assert outcome.errors.splitlines()[0] == f"eoctl {call} takes it back"
+    assert outcome.errors.splitlines()[0] == f"eoctl {call} undoes it"
     again = eoctl(*REPAIR, "--apply", "--output", "jsonl")
     assert again.status == 0, again.errors
     rows = {each["path"]: each["applied"] for each in rows_of(again, "repair")}
@@ -345,7 +345,7 @@ def test_several_plans_are_not_saved(two: Path, eoctl: Cli) -> None:
     damage_one_of_each(two)
     refused = eoctl(*REPAIR, "--save-plan", "plan")
     assert refused.status == 2
-    assert "2 log dirs have something to change: a saved plan is for one" in refused.errors
+    assert "2 log dirs have something to change. A saved plan is for one" in refused.errors
     assert not (two / "plan").exists()
 
 

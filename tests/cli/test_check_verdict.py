@@ -235,7 +235,7 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
     shown = top_of(found)
     assert shown[0] == "Start   Kafka 4.4.0 will start, and removes what follows"
     assert shown[1].startswith(
-        f"Cuts    at least {len(records)} records of plain, all acknowledged"
+        f"Removes at least {len(records)} records of plain, all acknowledged"
     )
     assert call_of(found) == ("eoctl", "repair", str(killed / "plain-0"))
 

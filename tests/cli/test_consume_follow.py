@@ -222,7 +222,9 @@ def test_the_log_is_truncated(isolation: str, log: Log, follow: Callable[..., Fo
     log.append(Batch(count=2), Batch(count=2))
     assert follower.offsets(len(before) + 4) == [*before, 5, 6, 7, 8]
     _, notes = follower.end()
-    assert "truncated to offset 5: going on from there; offsets up to 8 were" in messages(notes)
+    assert "truncated to offset 5. eoctl goes on from there. Offsets up to 8 were" in messages(
+        notes
+    )
 
 
 @pytest.mark.share(3)
@@ -258,7 +260,9 @@ def test_the_log_is_written_anew_between_two_looks(
     log.append(Batch(pid=6))
     assert follower.offsets(8 + len(again))[-1] == log.next_offset - 1
     _, notes = follower.end()
-    assert "truncated to offset 3: going on from there; offsets up to 6 were" in messages(notes)
+    assert "truncated to offset 3. eoctl goes on from there. Offsets up to 6 were" in messages(
+        notes
+    )
 
 
 def test_what_a_cleaner_writes_anew_is_not_truncated(

@@ -92,7 +92,7 @@ def test_where_its_offsets_were_is_not_here(kafka: Path, eoctl: Callable[..., Ou
     (kafka / f"{GROUPS_TOPIC}-{other}").rename(kafka.parent / "other")
     outcome = eoctl(*CALL, "--max-messages", 1)
     assert (outcome.status, outcome.text) == (4, "")
-    assert "the number of partitions is unknown" in outcome.errors
+    assert "The number of partitions is unknown" in outcome.errors
 
 
 def test_a_group_that_seems_misplaced(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

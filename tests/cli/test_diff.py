@@ -37,7 +37,7 @@ def records_of(eoctl: Callable[..., Any], path: Path, *more: str) -> dict[int, d
 
 def journal_in(outcome: Any) -> Path:
     """The journal that the last lines of an apply name."""
-    found = re.findall(r"eoctl undo (\S+) takes it back", outcome.errors)
+    found = re.findall(r"eoctl undo (\S+) undoes it", outcome.errors)
     assert found, outcome.errors
     return Path(found[-1])
 

@@ -198,7 +198,7 @@ def test_wrong_calls(kafka: Path, tmp_path: Path, diverged: Path, eoctl: Cli) ->
     assert eoctl("groups", "list", tmp_path / "empty").status == 3
     outcome = eoctl("groups", "list", kafka, diverged / "broker-1")
     assert outcome.status == 2
-    assert "groups belong to one cluster" in outcome.errors
+    assert "Groups belong to one cluster" in outcome.errors
     assert eoctl("groups", "list", tmp_path / "gone").status == 3
 
 
@@ -211,7 +211,7 @@ def test_a_cluster_that_never_had_groups(diverged: Path, eoctl: Cli) -> None:
         shutil.rmtree(each)
     outcome = eoctl("groups", "list", "broker-1", "broker-2")
     assert outcome.status == 5
-    assert "nothing is known of any group" in outcome.errors
+    assert "Nothing is known of any group" in outcome.errors
 
 
 def test_several_copies_and_log_dirs(kafka: Path, tmp_path: Path, eoctl: Cli) -> None:

@@ -100,7 +100,7 @@ def test_names_and_globs(kafka: Path, eoctl: Cli) -> None:
     assert eoctl("groups", "export", kafka, "--group", "nobody").status == 2
     outcome = eoctl("groups", "export", kafka, "--no-group-column")
     assert outcome.status == 2
-    assert "these are of 4" in outcome.errors
+    assert "These are of 4" in outcome.errors
 
 
 def test_hostile_names(kafka: Path, eoctl: Cli) -> None:

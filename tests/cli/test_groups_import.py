@@ -95,7 +95,7 @@ def new_records(directory: Path) -> list[tuple[int, int, dict[str, Any], dict[st
 
 
 def test_offsets_are_committed(kafka: Path, offsets: Callable[..., Path], eoctl: Cli) -> None:
-    """Of groups that are there and of new ones; what else they have stays; undo takes it back."""
+    """Of groups that are there and of new ones; what else they have stays; undo undoes it."""
     before = tree_of(kafka)
     source = offsets("new,plain,0,5", "ctp,txn,1,80", "ctp,plain,0,7")
     outcome = eoctl("groups", "import", kafka, "--from", source)
@@ -183,7 +183,7 @@ def test_a_file_without_groups(kafka: Path, offsets: Callable[..., Path], eoctl:
     source = offsets("plain,0,5")
     outcome = eoctl("groups", "import", kafka, "--from", source)
     assert outcome.status == 2
-    assert "whose offsets are these" in outcome.errors
+    assert "the group of its offsets is unknown" in outcome.errors
     bring(eoctl, kafka, source, "--group", "a b")
     assert exported(eoctl, kafka, "--group", "a b").keys() == {("a b", "plain", 0)}
 

@@ -141,7 +141,7 @@ def test_who_should_lead_and_may_not(diverged: Path) -> None:
     shown = on_terminal(*call, cwd=diverged)
     assert "  cluster: leader 2, ISR 2, min.insync.replicas 1 (default)" in shown.lines
     assert "  not in the ISR: broker 1, broker 3" in shown.lines
-    assert "  broker 1 leads by an unclean election only: see eoctl start-order" in shown.lines
+    assert "  broker 1 leads by an unclean election only. See eoctl start-order" in shown.lines
 
 
 def test_text_has_words(diverged: Path, eoctl: Callable[..., Any]) -> None:
@@ -239,7 +239,7 @@ def test_damaged_metadata_are_said(diverged: Path, eoctl: Callable[..., Any], ve
     found = eoctl(verb, "broker-2/calm-0", *JSONL)
     assert found.status == 5
     assert row_of(found)["leader"] is not None
-    reported = f"broker-2/{METADATA}: not all of it could be read: this may be an older state"
+    reported = f"broker-2/{METADATA}: not all of it could be read. This may be an older state"
     assert reported in notes_of(found)
     assert rows_of(found, "finding") == []
     whole = eoctl(verb, "broker-2", *JSONL)  # there it is found

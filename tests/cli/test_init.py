@@ -40,7 +40,7 @@ def test_only_looked_at(eoctl: Cli) -> None:
     """Another call would draw other ids: those of this one are not shown as if they were written."""
     outcome = eoctl("init", "kafka", "--topic", "a:2", "--output", "jsonl")
     assert outcome.status == 0, outcome.errors
-    assert "this is a plan, nothing was changed: --apply does it" in outcome.errors
+    assert "this is a plan, nothing was changed: --apply runs it" in outcome.errors
     assert not Path("kafka").exists()
     assert {row["topic_id"] for row in rows_of(outcome, "topic")} == {None}
     assert not re.findall(r"\b[A-Za-z0-9_-]{22}\b", outcome.text + outcome.errors)
@@ -191,7 +191,7 @@ def test_a_metadata_log_counts_for_more(golden: Callable[[str], Path], eoctl: Cl
 
 def test_taken_back(eoctl: Cli) -> None:
     outcome = eoctl("init", "k", "--topic", "t:3", "--apply")
-    [call] = [line for line in outcome.errors.splitlines() if line.endswith("takes it back")]
+    [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
     assert eoctl(*shlex.split(call)[1:-3]).status == 0
     assert names("k") == [".lock"]
     assert eoctl("init", "k", "--topic", "t:3", "--apply").status == 0

@@ -285,9 +285,9 @@ def test_on_a_terminal_and_without_a_reader(journal: Path, kafka: Path, eoctl: C
     for arguments, words in (
         (("journal", "list", "kafka"), "Changes 1 journal: 1 applied"),
         (("journal", "show", "kafka"), ""),
-        (("undo", journal), "Done    took back truncate"),
-        (("apply", plan), f"eoctl undo {journal} takes it back\n"),
-        (("undo", journal), "Done    took back truncate"),
+        (("undo", journal), "Done    undid truncate"),
+        (("apply", plan), f"eoctl undo {journal} undoes it\n"),
+        (("undo", journal), "Done    undid truncate"),
         (("journal", "prune", "kafka", "--apply"), ""),
     ):
         done = in_a_closed_pipe(*arguments)

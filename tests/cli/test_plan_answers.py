@@ -66,7 +66,7 @@ def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., An
     call = ("truncate", "killed/plain-0", "--to-offset", "100", "--single-copy")
     [price] = rows_of(eoctl(*call, "-o", "jsonl"), "price")
     plan = on_terminal(*call)
-    assert said(plan, "Plan").startswith("cut plain-0 back from 179 to ")
+    assert said(plan, "Plan").startswith("truncate plain-0 from 179 to ")
     loses = said(plan, "Loses")
     assert loses.startswith(f"{price['records_count']} records, ")
     assert f"{price['acknowledged_records_count']} acknowledged" in loses
@@ -75,7 +75,7 @@ def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., An
     done = on_terminal(*words_of(plan))
     assert (killed / "plain-0" / LOG).read_bytes() != before
     *_, last_but_two, last_but_one, last = done.lines
-    assert last_but_two.startswith("Done    cut plain-0 back from 179 to ")
+    assert last_but_two.startswith("Done    truncated plain-0 from 179 to ")
     assert last_but_one == f"Lost    {loses}"
     assert on_terminal(*words_of(done, "Undo")).status == 0
     assert last.startswith("Undo    eoctl undo /")
@@ -160,7 +160,7 @@ def test_the_end_of_a_transaction(killed: Path, eoctl: Callable[..., Any]) -> No
 def test_a_rejoin_is_told(diverged: Path) -> None:
     call = ("replicas", "rejoin", "broker-1/div-0", "--leader", "broker-2/div-0", "--unclean")
     plan = on_terminal(*call)
-    assert said(plan, "Plan").startswith("cut div-0 back from 73 to 36")
+    assert said(plan, "Plan").startswith("truncate div-0 from 73 to 36")
     assert said(plan, "Loses").startswith("33 records, 0 acknowledged")
 
 
@@ -169,7 +169,7 @@ def test_derived_files(kafka: Path) -> None:
     shown = on_terminal("rebuild", "kafka/plain-0")
     assert said(shown, "Found").endswith("1 do not")
     done = on_terminal(*words_of(shown))
-    assert said(done, "Done") == "derived 1 file of 1 partition anew from the log"
+    assert said(done, "Done") == "derived 1 file of 1 partition from the log"
     assert said(done, "Lost").startswith("no record")
     assert on_terminal("rebuild", "kafka/plain-0").status == 0
 
@@ -206,7 +206,7 @@ def test_what_did_the_repair_change_and_can_i_go_back(damaged: Path) -> None:
     before = (damaged / "plain-0" / LOG).read_bytes()
     call = ("repair", "killed/plain-0", "--strategy", "salvage", "--single-copy", "--apply")
     last = "\n".join(on_terminal(*call).lines[-FIRST:])
-    assert "Done    mended plain-0, strategy salvage" in last
+    assert "Done    repaired plain-0, strategy salvage" in last
     assert "Lost    21 offsets, 21 acknowledged" in last
     back = shlex.split(last[last.index("Undo") :].splitlines()[0].removeprefix("Undo"))
     assert on_terminal(*back[1:]).status == 0
@@ -236,7 +236,7 @@ def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -
     plan = on_terminal(*call)
     assert plan.lines[:3] == [
         "Plan    append 2 records to plain-0, offsets 179..180",
-        "Undo    yes: a journal is kept, eoctl undo takes it back",
+        "Undo    yes: a journal is kept for eoctl undo",
         "Next    eoctl produce kafka/plain-0 lines --single-copy -q --apply",
     ]
     kept = on_terminal(*call, "--no-backup", "--i-accept-the-loss")
@@ -245,11 +245,11 @@ def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -
     assert done == "Done    appended 2 records to plain-0, offsets 179..180"
     dry = on_terminal("undo", "kafka", "--dry-run")
     assert dry.lines[-2:] == [
-        "Undo    produce can be taken back: 5 files",
+        "Undo    produce can be undone: 5 files",
         f"Next    {undo.removeprefix('Undo    ')}",
     ]
     back = shlex.split(undo.removeprefix("Undo"))
-    assert on_terminal(*back[1:]).lines[-1].startswith("Done    took back produce: ")
+    assert on_terminal(*back[1:]).lines[-1].startswith("Done    undid produce, ")
     assert (kafka / "plain-0" / LOG).read_bytes() == log
 
 

@@ -125,7 +125,7 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
         "leader_epoch": 2,
         "path": str(log_dir / "plain-0"),
     }
-    assert "this is a plan, nothing was changed: --apply does it" in plan.errors
+    assert "this is a plan, nothing was changed: --apply runs it" in plan.errors
     files = [
         (each["path"].removeprefix(f"{log_dir}/"), each["action"]) for each in rows_of(plan, "file")
     ]
@@ -198,7 +198,7 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
     answer, notes = split_answer(outcome.errors)
     assert answer[:2] == [
         "Plan append 1 record to plain-0, offsets 179..179",
-        "Undo yes: a journal is kept, eoctl undo takes it back",
+        "Undo yes: a journal is kept for eoctl undo",
     ]
     assert notes == [
         (
@@ -206,10 +206,10 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
             " records were not decompressed"
         ),
         "now is 2026-11-21 03:00:00 UTC (as given)",
-        "this is a plan, nothing was changed: --apply does it",
+        "this is a plan, nothing was changed: --apply runs it",
         (
             "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
-            " watermark stay as they are: the next start of the broker recovers 23 partitions,"
+            " watermark stay as they are. The next start of the broker recovers 23 partitions,"
             " 750,151 bytes of log and what is appended"
         ),
     ]
@@ -478,7 +478,10 @@ def test_several_replicas(
     refused(eoctl(*call), "has 3 replicas")
     outcome = eoctl(*call, "--single-copy")
     assert outcome.status == 0
-    assert "replication factor 3: other replicas lack what is appended here" in outcome.errors
+    assert (
+        "replication factor 3. Other replicas lack the records that are appended here"
+        in outcome.errors
+    )
 
 
 def test_the_metadata_of_another_place(
@@ -550,7 +553,7 @@ def test_a_partition_that_is_not_closed_is_recovered_first(
     done = eoctl(*call, "--apply")
     assert done.status == 0
     assert path.read_bytes()[:-69] == whole
-    found = re.search(r"eoctl undo (\S+) takes it back", done.errors)
+    found = re.search(r"eoctl undo (\S+) undoes it", done.errors)
     assert found is not None
     assert any(each.read_bytes() == b"torn" for each in Path(found[1]).rglob("*") if each.is_file())
 

@@ -82,7 +82,7 @@ QUESTIONS = [
     ),
     Question(
         "take it back", ("journal list kafka", "undo kafka"),
-        (r"^Done +took back truncate: \d+ files as before it",), (CUT,),
+        (r"^Done +undid truncate, restored \d+ files",), (CUT,),
     ),
 ]  # fmt: skip
 

@@ -637,7 +637,9 @@ def test_a_checkpoint_that_does_not_parse(
     assert f"eoctl repair {log_dir} --strategy salvage" in refused.errors
     shown = eoctl("repair", log_dir, *JSONL)
     assert shown.status == 0, shown.errors
-    assert any(f"--strategy salvage of the log dir makes {name} anew" in e for e in notes_of(shown))
+    assert any(
+        f"--strategy salvage of the log dir makes {name} again" in e for e in notes_of(shown)
+    )
     assert not any("nothing to repair" in each for each in notes_of(shown))
 
     done = eoctl("repair", log_dir, "--strategy", "salvage", "--apply", *JSONL)
@@ -863,7 +865,7 @@ def test_the_metadata_log_is_never_changed(kafka: Path, eoctl: Cli) -> None:
     whole = tree_of(kafka / "__cluster_metadata-0")
     outcome = eoctl("repair", kafka, "--strategy", "as-broker", "--apply")
     assert outcome.status == 0, outcome.errors
-    assert "passed over, it is never changed" in outcome.errors
+    assert "skipped, it is never changed" in outcome.errors
     refused = eoctl("repair", kafka / "__cluster_metadata-0", "--strategy", "salvage", "--apply")
     assert refused.status == 4
     assert difference(whole, tree_of(kafka / "__cluster_metadata-0")) == []

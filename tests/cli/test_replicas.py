@@ -207,7 +207,7 @@ def test_a_difference_that_no_broker_sees(diverged: Path, eoctl: Callable) -> No
     assert found.status == 1
     one, *_ = rows_of(found, "comparison")
     assert (one["divergence_offset"], one["epochs_end_offset"]) == (each.base_offset, 36)
-    assert any("no broker will notice" in note for note in notes_of(found))
+    assert any("No broker will notice" in note for note in notes_of(found))
     refused = eoctl(*REJOIN, "--unclean")
     assert refused.status == 4
     assert f"their batches differ from offset {each.base_offset} on" in refused.errors
@@ -315,7 +315,7 @@ def test_copies_without_a_common_offset(
     assert found.status == 5
     row = only(found, "comparison")
     assert (row["likeness"], row["divergence_offset"]) == ("disjoint", None)
-    assert any("they have no offset in common" in note for note in notes_of(found))
+    assert any("They have no offset in common" in note for note in notes_of(found))
     for choice in rows_of(found, "choice"):
         assert (choice["truncation_offset"], choice["lost_records_count"]) == (None, None)
     for follower, leader in ((one, other), (other, one)):
@@ -416,7 +416,7 @@ def test_what_is_shown(diverged: Path, eoctl: Callable) -> None:
     before = tree_of(diverged)
     shown = eoctl(*REJOIN, "--unclean", *JSONL)
     assert shown.status == 0
-    assert "this is a plan, nothing was changed: --apply does it" in notes_of(shown)
+    assert "this is a plan, nothing was changed: --apply runs it" in notes_of(shown)
     price = only(shown, "price")
     transactions = price.pop("transactions")
     assert [each["first_offset"] for each in transactions] == [43, 55, 67]
@@ -461,7 +461,7 @@ def test_the_older_rule(diverged: Path, eoctl: Callable) -> None:
     row = only(kept, "rejoin")
     assert (row["truncation_offset"], row["kept_diverged_offsets_count"]) == (37, 1)
     assert row["dropped_common_offsets_count"] == 0
-    assert any("two logs that differ, which no broker notices" in each for each in notes_of(kept))
+    assert any("two logs then differ, which no broker notices" in each for each in notes_of(kept))
     dropped = eoctl(
         "replicas", "rejoin", "broker-3/div-0", "--leader", "broker-2/div-0", "--rule", "hw", *JSONL
     )

@@ -109,7 +109,7 @@ NOTES = [
         "verified: checksums from the recovery point to the truncation, headers of the removed "
         "batches; records were not decompressed"
     ),
-    "this is a plan, nothing was changed: --apply does it",
+    "this is a plan, nothing was changed: --apply runs it",
 ]
 
 
@@ -120,7 +120,7 @@ def test_the_whole_plan_as_text(killed: Path, eoctl: Callable) -> None:
     answer, notes = split_answer(outcome.errors)
     assert notes == NOTES
     assert answer == [
-        "Plan cut txn-0 back from 329 to 311; 4 files change",
+        "Plan truncate txn-0 from 329 to 311; 4 files change",
         "Loses 18 records, 0 acknowledged; transactions: 1 removed",
         "Undo yes: backups are made first, eoctl undo puts every byte back",
         "Next eoctl truncate killed/txn-0 --to-hw --now dir --apply",
@@ -227,11 +227,11 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     assert outcome.status == 0
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
     done, (first, *notes) = split_answer(outcome.errors)  # the way back at once, before any row
-    assert done[0] == "Done cut txn-0 back from 329 to 311"
+    assert done[0] == "Done truncated txn-0 from 329 to 311"
     compare = f"eoctl diff {first.split()[2]} shows which records are lost, new or changed"
     assert notes == [*split_answer(plan.errors)[1][:-1], compare]
     journal = journal_of(kafka)
-    assert first == f"eoctl undo {journal} takes it back"
+    assert first == f"eoctl undo {journal} undoes it"
     assert sorted(difference(before, tree_of(kafka))) == [
         ".kafka_cleanshutdown: only in the first",
         "recovery-point-offset-checkpoint: mtime_ns, data",
@@ -744,7 +744,7 @@ def test_after_an_interrupt_nothing_else_is_done(
     (kafka / "txn-1" / "00000000000000000000.index").write_bytes(b"")
     interrupted = leave_unfinished(eoctl, monkeypatch, *call)
     journal = journal_of(kafka)
-    ways = f"eoctl apply {journal} completes it, eoctl undo {journal} takes it back"
+    ways = f"eoctl apply {journal} completes it, eoctl undo {journal} undoes it"
     assert interrupted.errors == f"eoctl: interrupted: the change is unfinished: {ways}\n"
     assert not interrupted.stdout
     assert (kafka / ".eoctl-unfinished").read_text() == f"{journal}\n"
@@ -784,7 +784,7 @@ def test_the_same_again_completes_it(
     assert again.status == 0
     assert again.text.splitlines()[1] == "kafka/txn-0\t311\t0\t311\t311\t311\tyes"
     assert again.errors.splitlines()[0] == (
-        f"completed what an earlier run began: eoctl undo {journal} takes it back"
+        f"completed what an earlier run began: eoctl undo {journal} undoes it"
     )
     assert {name: each.data for name, each in tree_of(kafka).items()} == wanted
     assert leftovers(kafka) == []
@@ -834,12 +834,12 @@ def test_the_way_back_is_told_whoever_reads_the_rows(kafka: Path) -> None:
             stderr=subprocess.PIPE,
         )  # fmt: skip
     assert done.returncode == 3
-    undo = f"eoctl undo {journal_of(kafka)} takes it back".encode()
+    undo = f"eoctl undo {journal_of(kafka)} undoes it".encode()
     assert undo in done.stderr
     assert b"standard output: No space left" in done.stderr
     closed = in_a_closed_pipe("truncate", "kafka/txn-1", "--to-offset", "200", "--apply")
     assert closed.returncode == 0
-    assert b"takes it back" in closed.stderr
+    assert b"undoes it" in closed.stderr
     assert b"Traceback" not in closed.stderr
     assert len(list(Path("kafka.eoctl").iterdir())) == 2
 
@@ -861,7 +861,7 @@ def test_names_that_are_no_text(golden: Callable[[str], Path], tmp_path: Path) -
     assert json.loads(plan.read_bytes())["log_dirs"] == [str(place)]
     applied = call("apply", plan)
     (journal,) = tmp_path.glob("*.eoctl/*")
-    assert f"eoctl undo {pasted(str(journal))} takes it back" in os.fsdecode(applied.stderr)
+    assert f"eoctl undo {pasted(str(journal))} undoes it" in os.fsdecode(applied.stderr)
     assert call("journal", "show", journal).stdout.count(b"k\\udcff") == 4
     call("undo", journal)
     assert difference(before, tree_of(place)) == []
@@ -884,7 +884,7 @@ def test_other_options_reach_the_plan(kafka: Path, eoctl: Callable) -> None:
     done = eoctl(*call, "--apply", "--backup-dir", "place", "--broker-is-stopped")
     assert done.status == 0, done.errors
     (journal,) = Path("place").iterdir()
-    assert same_ids(notes_of(done)[0]) == f"eoctl undo {Path.cwd()}/place/ID takes it back"
+    assert same_ids(notes_of(done)[0]) == f"eoctl undo {Path.cwd()}/place/ID undoes it"
     assert eoctl("undo", journal).status == 0
 
 

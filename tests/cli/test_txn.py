@@ -362,7 +362,7 @@ def test_abort_shows_its_plan(kafka: Path, eoctl: Callable) -> None:
             ),
         ]
     )
-    assert "this is a plan, nothing was changed: --apply does it" in outcome.errors
+    assert "this is a plan, nothing was changed: --apply runs it" in outcome.errors
     assert difference(before, tree_of(kafka)) == []
 
 
@@ -375,7 +375,7 @@ def test_abort_and_undo(kafka: Path, eoctl: Callable) -> None:
     assert outcome.status == 0, outcome.errors
     (row,) = rows_of(outcome, "abort")
     assert row["applied"]
-    assert f"eoctl undo {journal_of(kafka)} takes it back" in notes_of(outcome)
+    assert f"eoctl undo {journal_of(kafka)} undoes it" in notes_of(outcome)
     changed = {name for name in {*before} ^ {*tree_of(kafka)} if "kafka_clean" not in name}
     suffixes = ("329.index", "329.log", "329.timeindex", "329.txnindex", "330.snapshot")
     assert changed == {f"txn-0/{'0' * 17}{each}" for each in suffixes}

@@ -478,7 +478,7 @@ def test_the_values_of_a_decision_are_asked_for_in_the_call(kafka: Path, eoctl: 
 
 def test_who_looks_at_it_is_told_how_to_commit_it(kafka: Path, eoctl: Callable) -> None:
     """Where it is open and its coordinator may commit it, and the call works; else it is not told."""
-    reported = "as prepared is to be committed, with the ids that it has there: "
+    reported = "commit it with the ids from there: "
     for call in (("hanging", "kafka"), ("describe", "--transactional-id", "open-1", "kafka")):
         for status in (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT):
             replace_state(kafka, "open-1", transaction_status=status)

@@ -47,7 +47,7 @@ def test_what_timed_out_is_aborted(killed: Path, eoctl: Call) -> None:
     outcome = eoctl(*call)
     assert outcome.status == 0, outcome.errors
     assert rows(outcome) == [(f"open-{n}", "Ongoing", "aborted", "", False) for n in (1, 2)]
-    assert "this is a plan, nothing was changed: --apply does it" in notes_of(outcome)
+    assert "this is a plan, nothing was changed: --apply runs it" in notes_of(outcome)
     assert difference(before, tree_of(killed)) == []
     planned = {(row["path"], row["action"]) for row in rows_of(outcome, "file")}
     outcome = eoctl(*call, "--apply")

@@ -82,7 +82,7 @@ def test_the_plan_runs_nothing(kafka: Path, eoctl: Callable[..., Outcome], tmp_p
     assert outcome.status == 0, outcome.errors
     rows = rows_of(outcome, "transform")
     assert [(row["records_in"], row["records_out"]) for row in rows] == [(188, None), (181, None)]
-    assert "this is a plan, nothing was changed: --apply does it" in notes_of(outcome)
+    assert "this is a plan, nothing was changed: --apply runs it" in notes_of(outcome)
     for number, offset in ((40, 311), (41, 282)):  # what holds the sources back
         assert f"open transaction: producer id {number} from offset {offset}" in notes_of(outcome)
     assert difference(before, tree_of(kafka)) == []
@@ -129,7 +129,7 @@ def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[...
     reported = "\n".join(notes_of(outcome))
     log_bytes = (log_dir / f"in-0/{0:020d}.log").stat().st_size
     assert (
-        f"the next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in reported
+        f"The next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in reported
     )
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0OEA", *new[2:])
     call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *COPY)

@@ -87,12 +87,12 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
     )
     answer, notes = split_answer(inspect.errors)
     assert notes == ["nothing was changed: it can be undone"]
-    assert answer == ["Undo truncate can be taken back: 8 files", f"Next eoctl undo {journal}"]
+    assert answer == ["Undo truncate can be undone: 8 files", f"Next eoctl undo {journal}"]
     rows = eoctl("undo", "--dry-run", journal, "--output", "jsonl")
     assert rows_of(rows) == [{**row, "status": "applied"}]
     assert difference(after, tree_of(kafka.parent, directory_times=True)) == []
     done = eoctl("undo", journal)
-    taken_back = "Done    took back truncate: 8 files as before it"
+    taken_back = "Done    undid truncate, restored 8 files"
     assert (done.status, done.errors) == (0, f"{taken_back}\n")
     assert done.text == inspect.text.replace("\tapplied\t", "\tundone\t")
     applied.require_restored()

@@ -311,7 +311,7 @@ def test_what_was_interrupted_names_both_ways(
         refused = eoctl("lease-pid", "expire", root / situation.log_dir, "--single-copy")
         assert refused.status == 4, refused.errors
         ways = re.search(
-            r"eoctl (apply \S+) completes it, eoctl (undo \S+) takes it back", refused.errors
+            r"eoctl (apply \S+) completes it, eoctl (undo \S+) undoes it", refused.errors
         )
         assert ways is not None, refused.errors
         if way == "undo":
@@ -345,7 +345,7 @@ def test_check_tells_of_an_unfinished_change(
     assert outcome.status == 1
     (row,) = [each for each in rows_of(outcome, "finding") if each["check_id"] == "JNL-2"]
     assert (row["severity"], row["path"]) == ("error", str(root / "kafka/.eoctl-unfinished"))
-    assert re.search(r"eoctl apply \S+ completes it, eoctl undo \S+ takes it back", row["message"])
+    assert re.search(r"eoctl apply \S+ completes it, eoctl undo \S+ undoes it", row["message"])
     assert eoctl(*row["fix"].split()[1:]).status == 0
     outcome = eoctl("check", path, "--output", "jsonl")
     assert "JNL-2" not in outcome.text
@@ -362,7 +362,7 @@ def test_a_journal_that_is_applied_and_not_closed(
     (row,) = rows_of(outcome, "journal")
     assert row["status"] == "unfinished"
     (note,) = notes_of(outcome)
-    ways = re.search(r"eoctl (apply \S+) completes it, eoctl undo \S+ takes it back", note)
+    ways = re.search(r"eoctl (apply \S+) completes it, eoctl undo \S+ undoes it", note)
     assert ways is not None, note
     assert eoctl(*ways[1].split()).status == 0
     (row,) = rows_of(eoctl("journal", "list", kafka, "--output", "jsonl"), "journal")
@@ -381,7 +381,7 @@ def test_closing_the_run_of_another_command_is_said(
         eoctl("txn", "run", "killed/txn-0", "--to", "killed/ctp-out-0", *FILTER, "--apply")
     outcome = eoctl(*shlex.split(call))
     assert outcome.status == 0, outcome.errors
-    assert "an earlier txn-run was interrupted: what it wrote stays" in outcome.errors
+    assert "an earlier txn-run was interrupted. Its records stay" in outcome.errors
 
 
 def test_what_a_broker_went_on_with_is_not_taken_back(

@@ -169,6 +169,6 @@ def test_what_is_repaired_beside_it(log_dir: Path, call: Callable[..., Any]) -> 
     dangling(log_dir / "gone-0")
     salvage = ("repair", log_dir, "--strategy", "salvage", "--single-copy", "--apply")
     outcome = call(*salvage)
-    assert (outcome.status, "takes it back" in outcome.errors) == (5, True), outcome.errors
+    assert (outcome.status, "undoes it" in outcome.errors) == (5, True), outcome.errors
     (log_dir / "gone-0").unlink()
     assert call(*salvage).status == 0

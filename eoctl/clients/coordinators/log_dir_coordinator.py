@@ -79,7 +79,7 @@ class CoordinatorTopic(NamedTuple):
         if home != number:
             raise RefusedError(
                 f"{self.log_dir_path}: {what} in {self.topic}-{number}, and with "
-                f"{self.partitions_count} partitions it belongs to {home}: the number of "
+                f"{self.partitions_count} partitions it belongs to {home}. The number of "
                 "partitions is unknown",
                 next_step="--metadata-dir DIR with the cluster's metadata",
             )
@@ -314,7 +314,7 @@ class GroupCommits:
         numbers = self._topic.numbers
         if not is_known and numbers and len(numbers) <= max(numbers) - min(numbers):
             raise RefusedError(
-                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: the number of partitions is "
+                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here. The number of partitions is "
                 f"unknown, and so is the partition with the offsets of group {self.group}",
                 next_step="--metadata-dir DIR with the cluster's metadata",
             )

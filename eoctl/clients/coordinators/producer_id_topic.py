@@ -182,7 +182,7 @@ def _target(log_dir: LogDir, options: IdOptions) -> tuple[WriteTarget, list[str]
         _require_compacted(image, log_dir)
     elif options.topic_id is None:
         raise RefusedError(
-            f"{path}: the cluster's metadata does not know the topic: a broker would set the"
+            f"{path}: the cluster's metadata does not know the topic. A broker would set the"
             " directory aside at its start",
             next_step=f"{CREATE}; or --topic-id ID --single-copy, to create it later",
         )
@@ -218,7 +218,7 @@ def _require_compacted(image: ClusterImage, log_dir: LogDir) -> None:
     )
     if policy != "compact":
         raise RefusedError(
-            f"{PRODUCER_IDS_TOPIC}: its cleanup.policy is {policy or 'delete'}: a broker would"
+            f"{PRODUCER_IDS_TOPIC}: its cleanup.policy is {policy or 'delete'}. A broker would"
             " delete old records, and with them what was given out",
             next_step="kafka-configs.sh --alter --entity-type topics --entity-name"
             f" {PRODUCER_IDS_TOPIC} --add-config cleanup.policy=compact",

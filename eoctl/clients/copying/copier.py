@@ -374,7 +374,7 @@ class Copier:
         epoch = self.resumed.last_epoch + 1
         if epoch >= EPOCHS_COUNT:
             raise RefusedError(
-                f"{self.keeper.path}: producer id {self.producer_id} has no epoch left: each run"
+                f"{self.keeper.path}: producer id {self.producer_id} has no epoch left. Each run"
                 f" takes one, and there are {EPOCHS_COUNT}",
                 next_step="--producer-id ID with one that the destination does not know",
             )

@@ -109,9 +109,9 @@ def resume(
     is_proved = session.is_clean and count == len(session.anchors)
     if anchor.end_offset < destination.start_offset and not is_proved and not is_lost:
         raise RefusedError(
-            f"{destination.path}: its log starts at offset {destination.start_offset}: what the"
-            f" copy wrote from offset {anchor.end_offset} on may have been deleted, and how far it"
-            " had come cannot be proved",
+            f"{destination.path}: its log starts at offset {destination.start_offset}. Records that"
+            f" the copy wrote from offset {anchor.end_offset} on may have been deleted, and how far"
+            " it had come cannot be proved",
             next_step=NEW_SESSION,
         )
     _require_dense(destination, session.anchors[0].end_offset)
@@ -188,7 +188,7 @@ def _require_dense(destination: Destination, start_offset: int) -> None:
         if end_offset < later.base_offset:
             raise RefusedError(
                 f"{files.log.path}: ends at offset {end_offset}, and the next segment begins at"
-                f" {later.base_offset}: what was between them was lost in a crash",
+                f" {later.base_offset}. A crash lost the records between them",
                 next_step=f"eoctl truncate {pasted(destination.path)} --to-offset {end_offset}"
                 "   # with --apply, then the copy goes on from there",
             )
@@ -278,8 +278,8 @@ class _Verified:
         log_start_offset = self._source.partition.local_log_start_offset or 0
         if self._anchor.source_offset < log_start_offset:
             raise RefusedError(
-                f"{self._source.partition.path}: its log starts at offset {log_start_offset} now:"
-                f" what was copied from {self._anchor.source_offset} on can no more be compared",
+                f"{self._source.partition.path}: its log starts at offset {log_start_offset} now."
+                f" The copy from {self._anchor.source_offset} on can no more be compared",
                 next_step=NEW_SESSION,
             )
 

@@ -241,7 +241,7 @@ def fenced(path: str, producer_id: int, epoch: int, found: Anchor) -> AppendErro
     """Return a broker's answer to a copier that another copier has fenced."""
     error = AppendError(
         "INVALID_PRODUCER_EPOCH",
-        f"{path}: epoch {epoch} of producer {producer_id} is below {found.producer_epoch}: another"
+        f"{path}: epoch {epoch} of producer {producer_id} is below {found.producer_epoch}. Another"
         " copier has gone on with the session",
         producer_id=producer_id,
         offset=found.end_offset,

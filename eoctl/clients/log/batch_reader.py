@@ -404,13 +404,13 @@ class BatchConsumer(LogConsumer[BatchBlock]):
             place = f"{found.files.log.path}: position {found.batch.pos}"
         raise RefusedError(
             f"{place}: the batch that ends at offset {last_offset} is not the batch that was "
-            "copied: the source was truncated and written anew, or compacted, since",
+            "copied. The source was truncated and written again, or compacted, since",
             next_step=NEW_SESSION,
         )
 
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
         raise RefusedError(
-            f"{self._path}: was truncated to offset {end_offset}, and copied up to {offset}: the"
+            f"{self._path}: was truncated to offset {end_offset}, and copied up to {offset}. The"
             " copy has records that the source has no more",
             next_step=NEW_SESSION,
         )
@@ -418,7 +418,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
     def _meet_deletion(self, offset: int, first_offset: int) -> None:
         raise RefusedError(
             f"{self._path}: offsets {offset} to {first_offset - 1} were deleted before they were"
-            f" copied: its log starts at {first_offset} now",
+            f" copied. Its log starts at {first_offset} now",
             next_step=NEW_SESSION,
         )
 

@@ -288,7 +288,7 @@ class LogConsumer(ABC, Generic[Given]):
         self._high_watermark = self.partition.high_watermark
         if options.end.kind is EndKind.HW and self._high_watermark is None:
             raise UsageError(
-                f"{path}: its high watermark is unknown: no checkpoint around it names it",
+                f"{path}: its high watermark is unknown. No checkpoint around it names it",
                 next_step="--until log-end, or an offset",
             )
         self._start_at = 0  # the first requested offset
@@ -313,7 +313,7 @@ class LogConsumer(ABC, Generic[Given]):
         hidden = [each for each in self.partition.not_given() if each.check_id == "OFS-1"]
         for each in hidden:
             self._report(
-                f"{self.partition.path}: {each.why}: what is below it is given all the same"
+                f"{self.partition.path}: {each.why}. The records below it are given all the same"
             )
         return bool(hidden)
 
@@ -467,7 +467,7 @@ class LogConsumer(ABC, Generic[Given]):
             if found is not None:
                 return found.offset
             self._report(
-                f"no record is that late: beginning at the log end, offset {log_end_offset}"
+                f"no record is that late. eoctl begins at the log end, offset {log_end_offset}"
             )
             return log_end_offset
         if number > log_end_offset:
@@ -477,7 +477,7 @@ class LogConsumer(ABC, Generic[Given]):
             )
         if number < log_start_offset and self.partition.remote_range is None:
             self._report(
-                f"the log starts at offset {log_start_offset}: a consumer is given nothing below"
+                f"the log starts at offset {log_start_offset}. A consumer is given nothing below"
             )
         return max(number, log_start_offset)
 
@@ -613,13 +613,13 @@ class LogConsumer(ABC, Generic[Given]):
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
         """Report that the log was truncated below the position `offset`."""
         self._report(
-            f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
+            f"the log was truncated to offset {end_offset}. eoctl goes on from there. Offsets up to"
             f" {offset - 1} were consumed already and may come again with other records"
         )
 
     def _meet_deletion(self, offset: int, first_offset: int) -> None:
         """Report that the log now starts above the position `offset`."""
-        self._report(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
+        self._report(f"offsets {offset} to {first_offset - 1} are gone. The log starts there now")
 
 
 class Consumer(LogConsumer["AnyRecords"]):
@@ -687,8 +687,8 @@ def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
         return offset
     raise RefusedError(
         f"{where}: its next offset is {offset}, and the log holds {log_start_offset} to"
-        f" {log_end_offset - 1}: records between are gone, or it is another log",
-        next_step="begin anew at --from, with another file or group",
+        f" {log_end_offset - 1}. Records between are gone, or it is another log",
+        next_step="begin again at --from, with another file or group",
     )
 
 

@@ -292,8 +292,8 @@ def require_out_of_reach(next_broker_id: int | None) -> None:
     """
     if next_broker_id is not None and next_broker_id > FIRST_ID:
         raise RefusedError(
-            f"by the cluster's metadata brokers were given producer ids up to {next_broker_id - 1}:"
-            f" those from {FIRST_ID} on, which eoctl takes by itself, may be given to clients",
+            f"by the cluster's metadata brokers were given producer ids up to {next_broker_id - 1}."
+            f" The ids from {FIRST_ID} on, which eoctl takes by itself, may be given to clients",
             next_step="--producer-id ID (produce, copy) with one that no client has",
         )
 

@@ -67,14 +67,14 @@ def notes_of(
         yield "nothing to append: nothing is changed"
         return
     if not is_applied:
-        yield "this is a plan, nothing was changed: --apply does it"
+        yield "this is a plan, nothing was changed: --apply runs it"
     log_dir = opened[0].target.log_dir
     if log_dir is not None:
         yield price_of(log_dir.path) + ("" if is_applied else " and what is appended")
     factors = {each.target.replication_factor for each in opened} - {1}
     if factors:
         copies = ", ".join(sorted("unknown" if each is None else str(each) for each in factors))
-        yield f"replication factor {copies}: other replicas lack what is appended here"
+        yield f"replication factor {copies}. Other replicas lack the records that are appended here"
 
 
 def price_of(log_dir_path: str) -> str:
@@ -88,7 +88,7 @@ def price_of(log_dir_path: str) -> str:
     partitions = "1 partition" if partitions_count == 1 else f"{partitions_count} partitions"
     return (
         "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
-        " watermark stay as they are: the next start of the broker recovers"
+        " watermark stay as they are. The next start of the broker recovers"
         f" {partitions}, {log_bytes:,} bytes of log"
     )
 
@@ -211,7 +211,7 @@ def _find_tail(
         point = None if target.log_dir is None else target.log_dir.recovery_point(directory)
         if (point or 0) > (start or 0):
             raise RefusedError(
-                f"{target.path}: is not there, and had its recovery point at {point}: what was"
+                f"{target.path}: is not there, and had its recovery point at {point}. Data that was"
                 " flushed is gone, and its offsets must not be given out again [OFS-2]",
                 next_step="get the directory back, or take its lines out of the checkpoints",
             )
@@ -265,7 +265,7 @@ def _leader_epoch(target: WriteTarget, tail: LogTail, options: WriteOptions) -> 
     if known is not None and epoch > known:
         raise RefusedError(
             f"{target.path}: leader epoch {epoch} is above {known}, the last epoch that the "
-            "cluster's metadata has given: a broker would drop its entry and those after it"
+            "cluster's metadata has given. A broker would drop its entry and those after it"
         )
     return epoch
 
@@ -440,7 +440,7 @@ def appending(
         for each in close_appends(fs, log_dirs):
             found = each.journal
             message(
-                f"an earlier {found.command} was interrupted: what it wrote stays, and partitions"
+                f"an earlier {found.command} was interrupted. Its records stay, and partitions"
                 f" that it left open are recovered; {how_to_undo(each)}"
             )
         journal = AppendJournal(

@@ -113,7 +113,7 @@ def _topic_paths(
         if here - set(range(count)):
             raise RefusedError(
                 f"{log_dir_path}: partitions {sorted(here)} of {topic} are here, which are not the"
-                f" first {count}: a key would go to another partition than elsewhere",
+                f" first {count}. A key would go to another partition than elsewhere",
                 next_step="--partitions N with the number of partitions that the topic has",
             )
     return [str(Path(log_dir_path, f"{topic}-{number}")) for number in range(count)]
@@ -262,7 +262,7 @@ def _require_writable(path: str, name: PartitionName, options: TargetOptions) ->
     if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
         raise RefusedError(
             f"{path}: only its coordinator writes to the internal topic {name.topic}",
-            next_step="--transactional-id, or eoctl consume --group: they write as coordinators do",
+            next_step="--transactional-id, or eoctl consume --group. They write as coordinators do",
         )
     if name.topic == PRODUCER_IDS_TOPIC and not options.may_be_internal:
         raise RefusedError(f"{path}: only eoctl lease-pid writes to {name.topic}")
@@ -280,7 +280,7 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
     if meta.node_id not in replica.replicas:
         raise RefusedError(
             f"{path}: node {meta.node_id} has no replica of it by the cluster's metadata, only"
-            f" {', '.join(map(str, replica.replicas))}: its broker would set the directory aside"
+            f" {', '.join(map(str, replica.replicas))}. Its broker would set the directory aside"
         )
     assigned = replica.directories[replica.replicas.index(meta.node_id)]
     is_assigned = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
@@ -300,7 +300,7 @@ def lacking_single_copy(factor: int | None, options: TargetOptions) -> Lacking |
         return None
     if factor is None:
         return Lacking(
-            why="its replication factor is unknown: other replicas would lack what is appended"
+            why="its replication factor is unknown. Other replicas would lack what is appended"
             " here",
             options=("--single-copy",),
             meaning="this directory is the only replica that counts",
@@ -340,7 +340,8 @@ def _topic_id_to_write(
         if known is not None and known != on_disk:
             raise RefusedError(
                 f"{directory}: its topic id is {format_uuid(on_disk)}, and the topic id of "
-                f"{name.topic} is {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
+                f"{name.topic} is {format_uuid(known)}. It is of an earlier topic of"
+                " that name [DIR-4]"
             )
         return None, None
     if known is not None:
@@ -349,14 +350,14 @@ def _topic_id_to_write(
     fresh = ("--topic-id", new_topic_id())
     if image is None:
         return None, Lacking(
-            why=f"it {what}, and without the cluster's metadata the id of its topic is unknown: a "
+            why=f"it {what}, and without the cluster's metadata the id of its topic is unknown. A "
             "broker would set the directory aside if it had another id",
             options=fresh,
             meaning="no cluster has the topic, so that a new id will do",
             first=METADATA_FIRST,
         )
     return None, Lacking(
-        why=f"it {what}, and the cluster's metadata does not know the topic: a broker would set the"
+        why=f"it {what}, and the cluster's metadata does not know the topic. A broker would set the"
         " directory aside",
         options=fresh,
         meaning="no broker of that cluster will have it",
@@ -389,8 +390,8 @@ def require_apart(source: Partition, path: str) -> None:
             same = ours.get(_file_id(each.log.path))
             if same is not None:
                 raise UsageError(
-                    f"{each.log.path}: is one file with {same} of the source, by a link: what is"
-                    " appended to one is in both",
+                    f"{each.log.path}: is one file with {same} of the source, by a link. A record"
+                    " that is appended to one is in both",
                     next_step=f"put a copy of its own in the place of {each.log.path}",
                 )
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
 
 DIGEST_BYTES = sha256().digest_size
-NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
+NEXT_STEP = "give the input and the options of the first run, or another file for a new session"
 # Key, value and headers of a record.
 Content = tuple["bytes | None", "bytes | None", "tuple[RecordHeader, ...]"]
 

@@ -142,7 +142,7 @@ class ProduceSessionKeeper:
     ) -> None:
         if producer_id == NO_PRODUCER_ID:
             raise UsageError(
-                "--producer-session needs a producer id: sequence numbers are the link",
+                "--producer-session needs a producer id, because sequence numbers are the link",
                 next_step="leave out --producer-id -1",
             )
         require_outside_log_dirs(path, "name a file elsewhere")
@@ -158,13 +158,13 @@ class ProduceSessionKeeper:
         if producer_id not in (None, known_id):
             raise RefusedError(
                 f"{path}: the session has producer id {known_id}, not {producer_id}",
-                next_step="leave out --producer-id, or name another file: a new session",
+                next_step="leave out --producer-id, or name another file for a new session",
             )
         known_epoch = self.session.producer_epoch
         if producer_epoch not in (None, known_epoch):
             raise RefusedError(
                 f"{path}: the session has epoch {known_epoch}, not {producer_epoch}",
-                next_step="leave out --producer-epoch, or name another file: a new session",
+                next_step="leave out --producer-epoch, or name another file for a new session",
             )
 
     def begin(
@@ -245,7 +245,7 @@ class ProduceSessionKeeper:
         if is_behind and not file.seekable():
             raise RefusedError(
                 f"{name}: a log has lost some records that the session had sent, and the input "
-                "can be read only once: eoctl would learn too late whether it is the same",
+                "can be read only once. eoctl would learn too late whether it is the same",
                 next_step="give the input as a file",
             )
         if is_behind:

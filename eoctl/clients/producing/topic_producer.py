@@ -161,7 +161,7 @@ def find_place(
     if log_start_offset > start_offset:
         raise RefusedError(
             f"{partition.path}: begins at {log_start_offset}, behind {start_offset} where the "
-            f"session began, and does not know its producer {ids[0]}: it is unknown which part of "
+            f"session began, and does not know its producer {ids[0]}. It is unknown which part of "
             "the input it had"
         )
     last: LogPlace = NOWHERE
@@ -456,8 +456,8 @@ class TopicProducer:
     def _ended_by_others(self, producer: PartitionProducer) -> RefusedError:
         return RefusedError(
             f"{producer.writer.store.directory}: transaction {self.transactions_count} of the"
-            " session was ended before all of its records were there, and not by the session:"
-            " they cannot be added to it any more",
+            " session was ended before all of its records were there, and not by the session."
+            " They cannot be added to it any more",
             next_step="begin a new session with the rest of the input",
         )
 

@@ -190,5 +190,5 @@ class PositionFile:
         return Position(next_offset, fields["state"])
 
     def _unusable(self, why: str) -> RefusedError:
-        next_step = "name another file, or remove it to begin anew"
+        next_step = "name another file, or remove it to begin again"
         return RefusedError(f"{self.path}: {why}", next_step=next_step)

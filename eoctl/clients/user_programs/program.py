@@ -261,10 +261,10 @@ class Filter:
     ) -> None:
         self._words = command_words(command)
         if format is InputFormat.MSGPACK:
-            raise UsageError("--format msgpack: a filter is given lines", next_step="lines, jsonl")
+            raise UsageError("--format msgpack: a filter gets lines", next_step="lines, jsonl")
         if len(needs_keys) > 1 and format is InputFormat.LINES:
             raise UsageError(
-                "several --to-topic: each record names its own, and lines have no names",
+                "several --to-topic need records that name their topic, and lines have no names",
                 next_step='--format jsonl, where the filter puts "topic" into each record',
             )
         if any(needs_keys.values()) and format is InputFormat.LINES:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 GroupGlobs = Annotated[
     list[str] | None,
-    records_option("--group", metavar="GLOB", help="Only groups with such a name; repeatable."),
+    records_option("--group", metavar="GLOB", help="Only groups with such a name. Repeatable."),
 ]
 TopicGlob = Annotated[
     str | None, records_option("--topic", metavar="GLOB", help="Only offsets of such topics.")
@@ -207,7 +207,7 @@ def give(
     groups = {each.group for each in rows}
     if not options.has_group and len(groups) > 1:
         raise UsageError(
-            f"--no-group-column is for the offsets of one group: these are of {len(groups)}",
+            f"--no-group-column is for the offsets of one group. These are of {len(groups)}",
             next_step=f"--group {pasted(min(groups))}",
         )
     is_csv = output is OutputFormat.TEXT and (options.to is not None or not draws_tables())
@@ -230,7 +230,7 @@ def give(
         notes.append(f"{options.to}: {counted(len(said), 'offset')} of {what}")
     if len(said) < len(rows):
         notes.append(
-            f"{len(rows) - len(said)} offsets are left out: the names of their groups have line"
+            f"{len(rows) - len(said)} offsets are left out. The names of their groups have line"
             " breaks, which the CSV of Kafka's tool cannot say; -o jsonl has them"
         )
     return len(rows) - len(said)

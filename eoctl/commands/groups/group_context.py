@@ -98,7 +98,7 @@ class GroupContext:
         if len(ids) > 1:
             names = " and ".join(sorted(map(str, ids)))
             raise UsageError(
-                f"log dirs of clusters {names}: groups belong to one cluster",
+                f"log dirs of clusters {names}. Groups belong to one cluster",
                 next_step="a run for each cluster",
             )
 
@@ -122,7 +122,7 @@ class GroupContext:
                     next_step=f"eoctl groups list {' '.join(map(pasted, paths))}",
                 )
             where = "some partition" if home is None else f"{GROUPS_TOPIC}-{home}"
-            self.notes.append(f"no group {name} here: it would be in {where}, {lacking}")
+            self.notes.append(f"no group {name} here. It would be in {where}, {lacking}")
         return {name: known[name] for name in sorted({*wanted} & {*known})}
 
     def group(self, name: str) -> GroupState:
@@ -163,7 +163,7 @@ class GroupContext:
             groups = len({each.key.group for each in found})
             self.notes.append(
                 f"{len(found)} offsets of {groups} group(s) without members are older than seven"
-                f" days ({self.moment.describe()}): a broker deletes them minutes after its start,"
+                f" days ({self.moment.describe()}). A broker deletes them minutes after its start,"
                 " unless its offsets.retention.minutes is set higher first"
             )
 

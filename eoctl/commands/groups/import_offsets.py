@@ -400,7 +400,7 @@ def _for_groups(
     if offsets[0].group is None:
         if len(wanted) != 1:
             raise UsageError(
-                f"{options.source}: has no group column: whose offsets are these?",
+                f"{options.source}: has no group column, so the group of its offsets is unknown",
                 next_step=again("--group", "GROUP") if not wanted else "one --group",
             )
         return [(wanted[0], each) for each in offsets]
@@ -519,9 +519,9 @@ class _Import:
             meaning = "no consumer of these groups is at work"
             return Lacking(why, ("--consumers-are-stopped",), meaning)
         if kind is ImportObstacle.OUTSIDE:
-            return Lacking(why, ("--outside", "clamp"), "the nearer end of the log will do")
+            return Lacking(why, ("--outside", "clamp"), "the nearer end of the log is good enough")
         if kind is ImportObstacle.UNKNOWN:
-            meaning = "offsets of partitions that are not there can be left out"
+            meaning = "offsets of partitions that are not on disk can be left out"
             return Lacking(why, ("--skip-unknown",), meaning)
         if kind is ImportObstacle.NO_LOG:
             first = "--logs DIR with each log dir that has them, or --outside keep"
@@ -548,7 +548,7 @@ class _Import:
             return
         if image is not None and GROUPS_TOPIC not in image.topics:
             why = (
-                f"the cluster's metadata does not know {GROUPS_TOPIC}: a broker would set it aside"
+                f"the cluster's metadata does not know {GROUPS_TOPIC}. A broker would set it aside"
             )
             yield Lacking(why, first="start the broker, have a consumer commit an offset, stop it")
             return
@@ -664,7 +664,7 @@ class _Import:
         ]
         if dropped:
             yield (
-                f"the leader epochs of {len(dropped)} offsets are left out: the logs here do not"
+                f"the leader epochs of {len(dropped)} offsets are left out. The logs here do not"
                 " have them there"
             )
 

@@ -27,11 +27,11 @@ LogDirs = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    records_option("--group", metavar="GROUP", help="Only this group; repeatable."),
+    records_option("--group", metavar="GROUP", help="Only this group. Repeatable."),
 ]
 GroupTopics = Annotated[
     list[str] | None,
-    records_option("--topic", metavar="TOPIC", help="Only offsets of this topic; repeatable."),
+    records_option("--topic", metavar="TOPIC", help="Only offsets of this topic. Repeatable."),
 ]
 Now = Annotated[
     str | None,

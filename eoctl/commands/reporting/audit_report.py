@@ -85,7 +85,7 @@ def _begun(
             next_step=f"eoctl report {paths} --output {output}   # what is drawn, as rows",
         )
     if inspect().columns or inspect().has_all:
-        raise UsageError("--picture has no columns: --columns goes without it")
+        raise UsageError("--picture has no columns. Leave out --columns")
     model = gather(request._replace(is_picture=True))
     return model, Canvas(screen_size()[0], has_unicode=has_unicode(), inspect=inspect())
 

@@ -303,7 +303,7 @@ def change_rows(found: Discovery, request: ReportRequest) -> tuple[list[ChangeMa
                 return [], [f"cluster: {exc}"]
     if not sources:
         return [], [
-            (f"cluster: no {METADATA_TOPIC} was given: the leaders and the ISRs are unknown")
+            (f"cluster: no {METADATA_TOPIC} was given. The leaders and the ISRs are unknown")
         ]
     from recovery.cluster.history import read_history
 

@@ -300,7 +300,7 @@ class ReportGathering(Generic[Run]):
         rows = [*_verdict_rows(verdict)]
         if not command and (diverged or torn):
             command = torn[0].command if torn else diverged[0].command
-            why = "where they part, and which one should lead"
+            why = "where they diverge, and which one should lead"
             text = f"{command}   # {TORN_WHY if torn else why}"
             rows = [each._replace(text=text) if each.label == NEXT else each for each in rows]
         model = Model(
@@ -507,7 +507,7 @@ class ReportGathering(Generic[Run]):
         if self._states.dropped_count:
             yield f"{self._states.dropped_count:,} older records of transactional ids"
         if not self._request.is_deep:
-            yield "suspected duplicates were not looked for: that takes --deep"
+            yield "suspected duplicates were not looked for. That takes --deep"
 
 
 def _of_torn(torn: Sequence[TornMark]) -> Iterator[VerdictMark]:
@@ -570,7 +570,7 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
     for each in unclean[-REPORTED_COUNT:]:
         text = (
             f"{each.topic}-{each.partition}: broker {each.leader} leads{_when('since', each)} by an"
-            f" election that was not clean ({each.text}): it may lack what others had"
+            f" election that was not clean ({each.text}). It may lack what others had"
         )
         yield VerdictMark("Election", str(Severity.WARNING), text)
     if len(unclean) > REPORTED_COUNT:
@@ -581,7 +581,7 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
         names = {(each.topic, each.partition) for each in alone}
         text = (
             f"{len(names):,} partition{'s' * (len(names) != 1)} without another replica came back"
-            f" after a stop that was not clean, the last{_when('at', alone[-1])}: no copy has more"
+            f" after a stop that was not clean, the last{_when('at', alone[-1])}. No copy has more"
         )
         yield VerdictMark("Election", RANKS[0], text)
 

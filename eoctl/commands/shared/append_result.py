@@ -1,7 +1,7 @@
 """The result or plan of an appending run: its answer for a terminal, its rows, its error.
 
 Plan    append 20 records to plain-0, offsets 179..198
-Undo    yes: a journal is kept, eoctl undo takes it back
+Undo    yes: a journal is kept for eoctl undo
 Next    eoctl produce kafka/plain-0 lines --single-copy --apply
 """
 
@@ -131,7 +131,7 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     yield from _owner_line(answer, room)
     yield from _loses_line(answer, "Loses", room)
     yield from _cut_line(appended, "Loses")
-    undo = "yes: a journal is kept, eoctl undo takes it back"
+    undo = "yes: a journal is kept for eoctl undo"
     yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
     if appended.error is None:  # an error has its own next step
         yield said_line(Said("Next", command_line.again("--apply")))

@@ -154,10 +154,10 @@ def undone_lines(journals: Sequence[Journal], *, is_dry: bool) -> Iterator[Line]
     for each in journals:
         files = counted(len(each.steps), "file")
         if is_dry:
-            yield said_line(Said("Undo", f"{each.command} can be taken back: {files}"))
+            yield said_line(Said("Undo", f"{each.command} can be undone: {files}"))
             yield said_line(Said("Next", call_text(["eoctl", "undo", each.path])))
         else:
-            yield said_line(Said("Done", f"took back {each.command}: {files} as before it"))
+            yield said_line(Said("Done", f"undid {each.command}, restored {files}"))
 
 
 def _loses(label: str, answer: PlanAnswer, room: int) -> Line:
@@ -181,7 +181,7 @@ def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -
     `path` is the partition, for the command that ends open transactions.
     """
     start, end = price["cut_start_offset"], price["cut_end_offset"]
-    does = f"{name} back from {end} to {start}"
+    does = f"{name} from {end} to {start}"
     records_count = price["records_count"]
     lost = lost_by_cut(price).text
     if records_count is None:
@@ -190,7 +190,7 @@ def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -
     transactions = ["its transactions are unknown"] if changed is None else _transactions(changed)
     changes = [f"{counted(sum(changed.values()), 'transaction')} changed"] if changed else []
     return PlanAnswer(
-        verbs=("cut", "cut"),
+        verbs=("truncate", "truncated"),
         does=(f"{does}{then}", does),
         loses=(
             "; ".join([lost, *transactions]),
@@ -309,7 +309,7 @@ def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
     files, partitions = counted(files_count, "file"), counted(partitions_count, "partition")
     return PlanAnswer(
         verbs=("derive", "derived"),
-        does=(f"{files} of {partitions} anew from the log", f"{files} anew"),
+        does=(f"{files} of {partitions} from the log", files),
         loses=(NO_RECORD,),
     )
 
@@ -414,13 +414,13 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
         if len(plans) > 1:
             place = "partition" if command.is_by_partition else "log dir"
             raise UsageError(
-                f"{len(plans)} {place}s have something to change: a saved plan is for one",
+                f"{len(plans)} {place}s have something to change. A saved plan is for one",
                 next_step=f"--save-plan for each {place} by itself",
             )
         save_plan(plans[0], change.save_plan)
-        notes.append(f"nothing was changed: eoctl apply {pasted(change.save_plan)} does it")
+        notes.append(f"nothing was changed: eoctl apply {pasted(change.save_plan)} runs it")
     elif plans:
-        notes.append("this is a plan, nothing was changed: --apply does it")
+        notes.append("this is a plan, nothing was changed: --apply runs it")
     elif planned.nothing:
         saved = "" if change.save_plan is None else ", and no plan was saved"
         notes.append(f"{planned.nothing}: nothing would be changed{saved}")

@@ -247,7 +247,7 @@ def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
         aside = f"{does} {listing(names, 'partitions')} as none of its own"
     texts = _cut_texts(verdict.cuts)
     both = [f"{texts[0]}; {aside}", f"{texts[-1]}; {aside}"] if texts and aside else []
-    yield Said("Cuts", fitting([*both, *(texts or [aside])], room), _cut_rank(verdict).rank)
+    yield Said("Removes", fitting([*both, *(texts or [aside])], room), _cut_rank(verdict).rank)
 
 
 def _cut_texts(cuts: Sequence[StartLoss]) -> list[str]:
@@ -299,7 +299,7 @@ def _cut_line(cut: StartLoss) -> str:
     if not cut.records_count:
         return f"{place}: truncates {size_text(cut.log_bytes)} without a whole record"
     offsets = f"offsets {cut.first_offset}..{cut.last_offset}"
-    what = f"takes {cut.first_offset} for the log end, and hides" if cut.is_hidden else "cuts"
+    what = f"takes {cut.first_offset} for the log end, and hides" if cut.is_hidden else "truncates"
     count = _count(cut.records_count, [cut])
     return f"{place}: {what} {offsets}, {count}, {_acknowledged([cut])}, {_when([cut])}"
 
@@ -753,7 +753,7 @@ def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) 
         left_out_count = len(run.found.selected) - len(run.rows)
         yield f"{left_out_count} partitions were left out, as requested"
     if request.is_fast and any(row.recovered_bytes for row in rows):
-        yield "it verifies checksums, and they were not looked at (--fast)"
+        yield "it verifies checksums, and they were not verified (--fast)"
     if run.unread_count:
         yield f"{run.unread_count} partitions are unchanged, and were not read again (--resume)"
     if run.unreadable_count:

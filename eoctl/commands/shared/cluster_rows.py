@@ -299,7 +299,7 @@ def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> It
     """Yield the parts of some metadata that could not be read, or do not count."""
     yield from first_of([str(each) for each in problems], "places that could not be read")
     if problems:
-        yield f"{path}: not all of it could be read: this may be an older state"
+        yield f"{path}: not all of it could be read. This may be an older state"
     if image.unknown_records_count:
         yield f"{path}: {image.unknown_records_count} records were not understood"
     if count := image.open_transaction_records_count:

@@ -32,7 +32,7 @@ def report_before(consumer: Consumer, options: ConsumeOptions) -> None:
         if gap is not None:
             output.message(
                 f"the .txnindex files lack {gap.missing_count} aborted transactions (the first:"
-                f" producer id {gap.producer_id} from offset {gap.first_offset}): a broker would"
+                f" producer id {gap.producer_id} from offset {gap.first_offset}). A broker would"
                 f" show their records; eoctl rebuild {pasted(consumer.partition.path)}"
             )
 

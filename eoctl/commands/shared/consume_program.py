@@ -127,7 +127,7 @@ class GroupPosition:
         if self._partitions is not None:
             raise RefusedError(
                 f"{Path(self._log_dir_path)}: offsets are committed to it, so no broker appends"
-                " meanwhile: there is nothing to follow",
+                " meanwhile. There is nothing to follow",
                 next_step="without --follow",
             )
 

@@ -205,7 +205,7 @@ def diverged_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iter
     if known.diverged_from is not None and known.end_offset < end_offset:
         yield (
             f"{copy.partition.path}: from offset {known.end_offset} on it may lack what "
-            f"{known.diverged_from} has, which is newer: it may never have counted"
+            f"{known.diverged_from} has, which is newer. It may never have counted"
         )
 
 
@@ -240,10 +240,10 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
     if not history.end_offset:
         yield f"{path}: no record is in it"
     if copy.partition.stopped is StoppedState.LIVE:
-        yield f"{path}: a broker or controller has it open: it may have gone on since"
+        yield f"{path}: a broker or controller has it open. It may have gone on since"
     if history.went_back_offset is not None:
         yield (
-            f"{path}: times run backwards at offset {history.went_back_offset}: the clocks of "
+            f"{path}: times run backwards at offset {history.went_back_offset}. The clocks of "
             "controllers differ, and a time may be more than one offset"
         )
 

@@ -94,7 +94,7 @@ class ComparedCluster:
         elif len(clusters) > 1:
             reported = ", ".join(map(str, clusters))
             self._notes.append(
-                f"of different clusters ({reported}): the leader and the ISR are left out"
+                f"of different clusters ({reported}). The leader and the ISR are left out"
             )
             return None
         else:

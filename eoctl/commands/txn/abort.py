@@ -62,7 +62,7 @@ def abort(
     ] = None,
     transactional_id: Annotated[
         list[str] | None,
-        option(metavar="ID", help="Abort the transactions of this transactional.id; repeatable."),
+        option(metavar="ID", help="Abort the transactions of this transactional.id. Repeatable."),
     ] = None,
     all_overdue: Annotated[
         bool, option("--all-overdue", help="Abort all that txn hanging finds.")
@@ -73,7 +73,9 @@ def abort(
     single_copy: options.SingleCopy = False,
     all_replicas: Annotated[
         list[str] | None,
-        safety_option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
+        safety_option(
+            metavar="DIR", help="Another replica to write to. Repeat it for each replica."
+        ),
     ] = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,

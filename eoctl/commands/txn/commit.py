@@ -89,7 +89,7 @@ def commit(
     ] = None,
     from_file: Annotated[
         str | None,
-        option(metavar="FILE", help="Several: JSON Lines, CSV, or committables of Flink."),
+        option(metavar="FILE", help="Several, as JSON Lines, CSV, or committables of Flink."),
     ] = None,
     transaction_version: Annotated[
         int | None,
@@ -97,7 +97,7 @@ def commit(
             min=0,
             max=2,
             metavar="0|1|2",
-            help="transaction.version of the committing system; 0 for Flink.",
+            help="transaction.version of the committing system. Flink uses 0.",
             show_default="the producer's",
         ),
     ] = None,

@@ -51,7 +51,7 @@ def complete(
     path: Annotated[str, argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")],
     transactional_id: Annotated[
         list[str] | None,
-        records_option(metavar="ID", help="Only this transactional.id; repeatable."),
+        records_option(metavar="ID", help="Only this transactional.id. Repeatable."),
     ] = None,
     single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+    advanced_option(metavar="DIR", help="Log dir with __transaction_state. Repeatable."),
 ]
 Now = Annotated[
     str | None,
@@ -109,8 +109,8 @@ def context_of(
 
 REPORTED_COUNT = 3  # of hanging transactions, in lines
 HOW_TO_END = (
-    "offline_command is for stopped brokers and shows its plan, --apply does it;"
-    " abort_command is for running ones"
+    "offline_command is for stopped brokers. It shows its plan, and --apply runs it."
+    " abort_command is for running brokers"
 )
 VERIFIED = (
     "verified: headers and checksums of the batches that a broker replays at its next start, "
@@ -310,7 +310,7 @@ class TxnContext:
                 self.is_unreadable |= verdict.kind is VerdictKind.UNREADABLE
                 self.notes.append(
                     f"{path}: {verdict.kind} at position {verdict.start_pos}: {verdict.reason};"
-                    " what is behind it was not looked at"
+                    " the batches after it were not read"
                 )
         return found, state
 
@@ -544,8 +544,8 @@ def how_to_commit(
             log_dirs = [each.path for each in context.found.log_dirs]
             call = commit_call(log_dirs, name, producer_id, producer_epoch)
             yield (
-                "what a checkpoint elsewhere (of Flink, for one) has as prepared is to be"
-                f" committed, with the ids that it has there: {call}"
+                "if another system has the transaction as prepared (a Flink checkpoint, for"
+                f" example), commit it with the ids from there: {call}"
             )
             return
 

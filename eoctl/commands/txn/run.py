@@ -66,11 +66,15 @@ def run(
     ],
     target: Annotated[
         str,
-        option("--to", metavar="PARTITION", help="Target partition; with --to-topic its log dir."),
+        option(
+            "--to", metavar="PARTITION", help="Target partition, or its log dir with --to-topic."
+        ),
     ],
     program: Annotated[
         str,
-        option("--exec", metavar="CMD", help="Filter program: reads records, writes records."),
+        option(
+            "--exec", metavar="CMD", help="Filter program. It reads records and writes records."
+        ),
     ],
     transactional_id: Annotated[
         str, option(metavar="ID", help="transactional.id of the transactions.")
@@ -83,7 +87,7 @@ def run(
         option(
             "--to-topic",
             metavar="TOPIC",
-            help="Write to all partitions of this topic; if repeated, records name their topic.",
+            help="Write to all partitions of this topic. If repeated, records name their topic.",
         ),
     ] = None,
     partitions: options.PartitionsCount = None,

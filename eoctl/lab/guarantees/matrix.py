@@ -240,7 +240,7 @@ def parse_matrix(data: bytes, path: str) -> Matrix:
     except (ValueError, KeyError, TypeError, AttributeError):
         matrix = None
     if matrix is None or not _is_whole(matrix):
-        raise RefusedError(f"{path}: is no guarantee matrix of this release; install eoctl anew")
+        raise RefusedError(f"{path}: is no guarantee matrix of this release; install eoctl again")
     return matrix
 
 

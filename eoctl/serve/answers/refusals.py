@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from eoctl.serve.state.broker import Request, VirtualBroker
 
-READ_ONLY = "eoctl serve shows a dead broker's directory: nothing can be changed"
+READ_ONLY = "eoctl serve shows a dead broker's directory. Nothing can be changed"
 NOT_HERE = "not answered by eoctl serve"
 TOPIC_RESOURCE = 2
 

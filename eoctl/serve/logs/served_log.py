@@ -444,7 +444,7 @@ class ServedLog:
 
     def _take_notes(self, walk: WireWalk) -> None:
         for found, known, what in (
-            (walk.skipped, self.skipped, "passed over"),
+            (walk.skipped, self.skipped, "skipped"),
             (walk.noted, self.noted, "damaged, and given"),
         ):
             for each in found:

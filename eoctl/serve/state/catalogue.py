@@ -131,7 +131,7 @@ def _reported_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iter
         if each is not best and _is_apart(each, best):
             yield (
                 f"{each.partition.path} has offsets {each.start_offset} to {each.end_offset - 1},"
-                f" and {best.partition.path} begins at {best.start_offset}: they have no offset in"
+                f" and {best.partition.path} begins at {best.start_offset}. They have no offset in"
                 f" common; --prefer {pasted(str(Path(each.partition.path).parent))} serves it"
             )
 
@@ -480,7 +480,7 @@ class Catalogue:
     def _may_report_of_groups(self, what: str, is_whole: bool) -> bool:
         if self._is_elsewhere(GROUPS_TOPIC, self.groups().partitions):
             self.report_once(
-                f"no partition of {GROUPS_TOPIC} is here: the committed offsets of groups are "
+                f"no partition of {GROUPS_TOPIC} is here. The committed offsets of groups are "
                 "unknown, each group begins where its client says"
             )
             return True
@@ -517,7 +517,7 @@ class Catalogue:
         self.is_lacking = True
         if self.rules.skips_damage:
             self.report_once(
-                f"{what}: a part of {topic} is missing or damaged: the rest is answered"
+                f"{what}: a part of {topic} is missing or damaged. The rest is answered"
             )
         else:
             self.report_once(

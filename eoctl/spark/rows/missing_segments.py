@@ -135,6 +135,6 @@ _NEEDED_BY = {
     Needed.BY_QUERY: ("query", f"run it again, or {READ_THE_REST}"),
     Needed.BY_MICRO_BATCH: (
         "micro-batch",
-        "start the query again: it plans that micro-batch anew",
+        "start the query again. It plans that micro-batch again",
     ),
 }

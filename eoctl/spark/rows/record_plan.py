@@ -141,7 +141,7 @@ def plan_records(
         limits = {name: each._replace(high_watermark=None) for name, each in limits.items()}
     if listing is None:
         if is_committed_only or kafka.starting or kafka.ending:
-            raise UsageError("isolation=read_committed looks at whole partitions: give a path")
+            raise UsageError("isolation=read_committed looks at whole partitions. Give a path")
         return {
             name: DirectoryRead(bounds.narrowed(ReadBounds(to_offset=each.high_watermark)))
             for name, each in limits.items()

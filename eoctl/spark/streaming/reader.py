@@ -191,7 +191,7 @@ def loss_since(stood: StreamOffset, reach: Reach) -> str | None:
     """Return the loss in a partition since a stream's position, in words, None without a loss."""
     if stood.topic_id and reach.topic_id and stood.topic_id != reach.topic_id:
         return (
-            f"the topic was deleted and made again: its id was {stood.topic_id} at offset"
+            f"the topic was deleted and made again. Its id was {stood.topic_id} at offset"
             f" {stood.offset}, and is {reach.topic_id}"
         )
     if stood.offset < reach.first_offset:
@@ -209,7 +209,7 @@ def loss_since(stood: StreamOffset, reach: Reach) -> str | None:
     if newer is not None and newer.start_offset < stood.offset:
         return (
             f"the query goes on from offset {stood.offset} of leader epoch {stood.epoch}, which"
-            f" ends at {newer.start_offset}: the records behind that were replaced"
+            f" ends at {newer.start_offset}. The records behind that were replaced"
         )
     return None
 

@@ -138,9 +138,7 @@ def ways_out(found: Journal) -> str:
     if found.status is Status.KEPT:
         return f"eoctl apply {pasted(path)} closes it"
     completes = f"eoctl apply {pasted(path)} completes it"
-    return (
-        f"{completes}, eoctl undo {pasted(path)} takes it back" if found.has_backup else completes
-    )
+    return f"{completes}, eoctl undo {pasted(path)} undoes it" if found.has_backup else completes
 
 
 def set_unfinished(fs: FileSystem, journal: Journal) -> None:

@@ -498,7 +498,7 @@ def require_owners(plan: Plan) -> None:
 def _stale(path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}: the plan is stale; nothing was changed",
-        next_step="make the plan anew, and read it",
+        next_step="make the plan again, and read it",
     )
 
 
@@ -564,7 +564,7 @@ def parse_plan(data: bytes, path: str) -> Plan:
             raise UsageError(
                 f"{path}: a plan of version {value['schema_version']!r}, this program knows"
                 f" {SCHEMA.version}",
-                next_step="carry it out with the release that made it, or make it anew",
+                next_step="carry it out with the release that made it, or make it again",
             )
         plan = Plan(
             plan_id=text_of(value["plan_id"]),

@@ -185,10 +185,10 @@ def lower_checkpoints(
             except FormatError as error:
                 raise error.located(str(path)) from error
             if lowered != before:
-                changes.append("line goes" if is_removed else f"at most {limit}")
+                changes.append("line removed" if is_removed else f"at most {limit}")
         change = changes[0] if len(changes) == 1 else f"lowered, {len(changes)} partitions"
         if is_repaired:
-            change = "made anew from the lines that parse"
+            change = "rewritten from the lines that parse"
         if changes or is_repaired:
             yield replace_step(str(path), lowered, f"{what}: {change}")
 

@@ -162,7 +162,7 @@ UNKNOWN_TAGS = "COO-5"
 # the transaction coordinator keeps all earlier ids (GroupMetadataManager, TransactionStateManager).
 _OLD_TRANSACTION_VERSION = 0
 _OLD_VALUE_VERSION = 3  # of OffsetCommitValue and GroupMetadataValue
-PASSES_OVER = "passes over it"
+PASSES_OVER = "skips it"
 LOADS_NO_GROUP = "its coordinator loads no group and no offset of the partition"
 LOADS_NO_MORE_IDS = "its coordinator loads no transactional id that follows in the partition"
 

@@ -110,7 +110,7 @@ _FATE_ACTIONS = {
     DirFate.STRAY: "renames it to -stray",
     DirFate.BLOCKED: REFUSES,
     DirFate.PROMOTED: "renames it to {}",
-    DirFate.EMPTIED: "makes {} anew, and empties the copy to match",
+    DirFate.EMPTIED: "makes {} again, and empties the copy to match",
 }
 
 _STATE_ACTIONS = {
@@ -573,7 +573,7 @@ def _add_blocked(held: Blocked, collector: Collector) -> None:
     """Add a finding (DIR-6) for offsets that only an unserved directory has."""
     does = _HELD_ACTIONS[held.state]
     if not held.live:
-        does += f", and makes {held.key} anew, empty"
+        does += f", and makes {held.key} again, empty"
     collector.add(
         "DIR-6",
         held.path,

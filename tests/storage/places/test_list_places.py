@@ -149,7 +149,7 @@ def test_what_wildcards_pass_over(tmp_path: Path) -> None:
     assert brokers_of(list_places([f"{log_dir}/m*"])) == [("1", "mine-0")]
     found = list_places([f"{tmp_path}/*"])
     assert len(found.directories) == 2
-    assert found.notes == (f"{tmp_path}/music: passed over, neither a log dir nor a partition",)
+    assert found.notes == (f"{tmp_path}/music: skipped, neither a log dir nor a partition",)
     with pytest.raises(AccessError, match="matches"):
         list_places([f"{tmp_path}/mus*"])
     with pytest.raises(UsageError):

@@ -297,11 +297,11 @@ def test_what_another_wrote_there_is_refused(context: Context) -> None:
 def test_a_log_whose_records_are_gone_is_refused(context: Context, name: str) -> None:
     context.open().acquire("a", 10)
     (context.log_dir / name).write_text("0\n1\n__eoctl_producer_ids 0 9\n")
-    with pytest.raises(RefusedError, match="records are gone"):
+    with pytest.raises(RefusedError, match="Records are gone"):
         context.open().acquire("a", 10)
     for path in context.directory.glob("*.log"):
         path.unlink()
-    with pytest.raises(RefusedError, match="records are gone"):
+    with pytest.raises(RefusedError, match="Records are gone"):
         context.open().next_id()
 
 

@@ -516,7 +516,7 @@ OFFSET_V4: Content = (
 REGULAR_EXPRESSION: Content = (bytes.fromhex("0010000167000172"), None)
 NO_GROUP = "its coordinator loads no group and no offset of the partition"
 NO_MORE_IDS = "its coordinator loads no transactional id that follows in the partition"
-OVER = "passes over it"
+OVER = "skips it"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +26,7 @@ class Reclaimable(NamedTuple):
     """A file or a directory that can be removed while the broker is stopped.
 
     Attributes:
-        size_bytes: the space that its removal frees, by allocated disk blocks.
+        size_bytes: the size of its contents, without holes: a preallocated index is mostly holes.
         why: the reason.
         pattern: a shell pattern for it and all other files with the same reason.
     """
@@ -138,16 +139,17 @@ def _number(entry: FileEntry) -> str:
 
 
 def _tree_bytes(path: str) -> int:
-    """Return the blocks of a file, or of all files below a directory, without unreadable files."""
-    total = _disk_bytes(path)
+    """Return the contents of a file, or of all files below a directory, without unreadable files."""
+    total = _content_bytes(path)
     for directory, _, names in os.walk(path):
-        total += sum(_disk_bytes(str(Path(directory, name))) for name in names)
+        total += sum(_content_bytes(str(Path(directory, name))) for name in names)
     return total
 
 
-def _disk_bytes(path: str) -> int:
+def _content_bytes(path: str) -> int:
     try:
         status = os.lstat(path)
     except OSError:
         return 0
-    return status.st_blocks * 512
+    # Disk blocks differ between file systems. They only show which part of a file is a hole.
+    return min(status.st_size, status.st_blocks * 512) if stat.S_ISREG(status.st_mode) else 0

@@ -143,16 +143,27 @@ def _start_line(verdict: DirectoryVerdict, room: int) -> Said:
         if gone_on:
             long = f"{release} will start {gone_on[0]}"
             return Said("Start", fitting([long], room), Severity.ERROR.rank)
-        return Said("Start", fitting([f"{text}, and removes nothing", text], room))
+        goes = _removed(verdict)
+        return Said(
+            "Start", fitting([f"{text}, and {goes}", f"{release} will start, and {goes}"], room)
+        )
     return Said("Start", _stopped(start, release, room), _rank_of(start))
+
+
+def _removed(verdict: DirectoryVerdict) -> str:
+    """Return what a start removes that truncates no log, in words."""
+    if not verdict.deleted:
+        return "removes no record"
+    directories = counted(len(verdict.deleted), "-delete directory", "-delete directories")
+    return f"removes only {directories}"
 
 
 def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
     places = listing([f"{each.topic}-{each.partition}" for each in verdict.retention], "partitions")
     return [
         (
-            f"{release} will start, and removes nothing; then retention deletes old segments of "
-            f"{places}"
+            f"{release} will start, and {_removed(verdict)}; then retention deletes old segments"
+            f" of {places}"
         ),
         f"{release} will start; then retention deletes old segments of {places}",
         "it will start; then retention deletes old segments",
@@ -231,7 +242,7 @@ def _node(start: NodeStart) -> str:
 
 
 def _cut_rank(verdict: DirectoryVerdict) -> Severity:
-    is_record = any(each.records_count for each in verdict.cuts)
+    is_record = any(each.records_count or each.is_least for each in verdict.cuts)
     return Severity.ERROR if is_record or verdict.not_served else Severity.NOTE
 
 
@@ -255,7 +266,12 @@ def _cut_texts(cuts: Sequence[StartLoss]) -> list[str]:
     if not losing:
         places = listing([f"{each.topic}-{each.partition}" for each in cuts], "partitions")
         log_bytes = sum(each.log_bytes for each in cuts)
-        return [f"{size_text(log_bytes)} of {places}, which hold no whole record"] if cuts else []
+        what = (
+            "which cannot be read"
+            if any(e.is_least for e in cuts)
+            else "which hold no whole record"
+        )
+        return [f"{size_text(log_bytes)} of {places}, {what}"] if cuts else []
     places = listing([f"{each.topic}-{each.partition}" for each in losing], "partitions")
     topics = listing(list(dict.fromkeys(each.topic for each in losing)), "topics")
     count = _count(sum(each.records_count for each in cuts), cuts)
@@ -295,6 +311,9 @@ def _when(cuts: Sequence[StartLoss], *, is_short: bool = False) -> str:
 def _cut_line(cut: StartLoss) -> str:
     """Return the line of a partition that a start truncates."""
     place = f"{cut.topic}-{cut.partition}"
+    if not cut.records_count and cut.is_least:
+        where = "" if cut.first_offset is None else f", from offset {cut.first_offset} on"
+        return f"{place}: truncates {size_text(cut.log_bytes)} that cannot be read{where}"
     if not cut.records_count:
         return f"{place}: truncates {size_text(cut.log_bytes)} without a whole record"
     offsets = f"offsets {cut.first_offset}..{cut.last_offset}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.compaction import REPORTED_RATIO, uncompacted
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, EoctlError
+from storage.errors import AccessError, EoctlError, pasted
 from storage.file_names import DirState, FileSuffix
 
 if TYPE_CHECKING:
@@ -42,11 +42,28 @@ _SUFFIXES = {
     FileSuffix.TMP: "left by a write that died; never read",
     FileSuffix.PART: "left by a snapshot that was not finished; never read",
 }
+_BACKUPS = "backups of applied plans: eoctl journal prune"
 _DIR_STATES = {
     DirState.DELETE: "a deleted replica; the next start goes on deleting it",
     DirState.STRAY: "set aside by the broker, which does not serve it: make sure that the cluster"
     " has the data",
 }
+
+
+def removal_of(found: Reclaimable) -> str:
+    """Return the shell command that removes it and all other files with the same reason.
+
+    "": decide first whether it can go.
+    """
+    if found.why == _BACKUPS:
+        return f"eoctl journal prune {pasted(found.path)}"
+    if found.why == _DIR_STATES[DirState.STRAY]:
+        return ""
+    if found.path == found.pattern and Path(found.path).is_dir():
+        return f"rm -r {pasted(found.path)}"
+    directory = f"{Path(found.path).parent}/"
+    names = found.pattern.removeprefix(directory).split(f" {directory}")
+    return " ".join(["rm", *(f"{pasted(directory)}{each}" for each in names)])
 
 
 def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
@@ -96,7 +113,7 @@ def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:
             yield _named(each.path, _SUFFIXES[FileSuffix.TMP], pattern)
     backups = f"{log_dir.path.rstrip('/')}.eoctl"
     if Path(backups).is_dir():
-        yield _named(backups, "backups of applied plans: eoctl journal prune", backups)
+        yield _named(backups, _BACKUPS, backups)
 
 
 def _files_of(files: SegmentFiles) -> list[FileEntry]:
@@ -139,7 +156,7 @@ def _number(entry: FileEntry) -> str:
 
 
 def _tree_bytes(path: str) -> int:
-    """Return the contents of a file, or of all files below a directory, without unreadable files."""
+    """Return the size of a file, or of all files below a directory, without unreadable files."""
     total = _content_bytes(path)
     for directory, _, names in os.walk(path):
         total += sum(_content_bytes(str(Path(directory, name))) for name in names)

@@ -124,22 +124,26 @@ class RepairCost(NamedTuple):
 
     Attributes:
         names: the changed directories.
-        opened_count: transactions without a marker after the repair.
+        markers_count: transactions that lose their marker.
+        doubtful_count: transactions that may lose it.
     """
 
     names: tuple[str, ...] = ()
     lost: Lost = Lost()
-    opened_count: int = 0
+    markers_count: int = 0
+    doubtful_count: int = 0
 
     def plus(self, name: str, repaired: Repaired) -> RepairCost:
         """Add a directory."""
         lost = self.lost
         for each in repaired.lost:
             lost = lost.plus(each.cost(repaired.high_watermark))
+        was_open = [each.was_open for each in repaired.open_transactions]
         return RepairCost(
             names=(*self.names, name),
             lost=lost,
-            opened_count=self.opened_count + len(repaired.open_transactions),
+            markers_count=self.markers_count + was_open.count(False),
+            doubtful_count=self.doubtful_count + was_open.count(None),
         )
 
 
@@ -224,15 +228,19 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
     return PlanAnswer(
         verbs=("mend", "mended"),
         does=(f"{names}, strategy {strategy}", names),
-        loses=_loses(cost),
-        is_loss=cost.lost.is_something,
+        loses=(_loses(cost),),
+        is_loss=cost.lost.is_something or bool(cost.markers_count or cost.doubtful_count),
     )
 
 
-def _loses(cost: RepairCost) -> tuple[str, ...]:
-    text = cost.lost.text
-    opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
-    return (f"{text}{opened}" if cost.opened_count else text, text, text.partition(";")[0])
+def _loses(cost: RepairCost) -> str:
+    """Return the whole loss: records, offsets and markers."""
+    parts = [cost.lost.text]
+    if cost.markers_count:
+        parts.append(f"the marker of {counted(cost.markers_count, 'transaction')}")
+    if cost.doubtful_count:
+        parts.append(f"perhaps the marker of {counted(cost.doubtful_count, 'transaction')}")
+    return "; ".join(parts)
 
 
 def compared_lines(
@@ -249,8 +257,8 @@ def compared_lines(
     texts = [f"{found}: {listing(names, 'partitions')}", found]
     yield said_line(Said("Found", fitting(texts, room), Severity.ERROR.rank))
     for strategy, cost in compared.costs.items():
-        loses = [f"by {strategy}: {each}" for each in _loses(cost)]
-        yield said_line(Said("Loses", fitting(loses, room), Severity.WARNING.rank))
+        text = f"by {strategy}: {_loses(cost)}"
+        yield said_line(Said("Loses", text, Severity.WARNING.rank))
     if compared.call:
         command = call_text(compared.call)
         texts = [f"{command}   # {compared.remark}"] if compared.remark else []

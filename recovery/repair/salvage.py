@@ -349,6 +349,9 @@ class _SalvagePlanner:
         steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
         logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]
+        lost = with_missing(
+            self._partition.path, self._counted(keeps_log_start=not is_beyond), missing
+        )
         content = rebuilt.snapshots.get(end_offset)
         clock = Clock(self._settings.now_ms, self._settings.expiration_ms)
         state = compare_state(
@@ -356,6 +359,7 @@ class _SalvagePlanner:
             self._disk,
             clock,
             lost_from=self._lost_from,
+            lost=lost,
             after=[] if content is None else parse_snapshot(content),
         )
         txn_indexes = [each.txn_index or b"" for each in rebuilt.segments]
@@ -376,9 +380,7 @@ class _SalvagePlanner:
                 *(each.log.name.name for each in self._partition.segments),
                 *(Path(each.path).name for each in foreign),
             ),
-            lost=with_missing(
-                self._partition.path, self._counted(keeps_log_start=not is_beyond), missing
-            ),
+            lost=lost,
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),

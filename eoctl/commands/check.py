@@ -13,15 +13,7 @@ from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.console.columns import size_text
 from eoctl.console.style import screen_size
-from eoctl.messages import (
-    MAX_NAMES,
-    Said,
-    answer_width,
-    counted,
-    is_for_people,
-    report,
-    report_answer,
-)
+from eoctl.messages import MAX_NAMES, Said, answer_width, is_for_people, report, report_answer
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -48,6 +40,7 @@ from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
 from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartChange
+from storage.counts import counted
 from storage.dirs.acknowledged_offsets import InCluster, in_cluster
 from storage.dirs.log_dir import StoppedState
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError

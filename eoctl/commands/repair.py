@@ -17,7 +17,6 @@ from eoctl.messages import (
     WIDE,
     Line,
     Said,
-    counted,
     fitting,
     is_for_people,
     listing,
@@ -35,6 +34,7 @@ from recovery.repair.repaired import assigned_topic_id, repair_checkpoints
 from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import recovery_price
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, as_argument, call_text
 from storage.file_names import DirState

@@ -13,6 +13,7 @@ from recovery.changes.plans.preconditions import read_whole
 from recovery.repair.salvage_scan import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.cost import ProducerChange, producers_set_back
+from storage.counts import agreeing, counted
 from storage.dirs.lookup import END_KINDS
 from storage.errors import FormatError
 from storage.file_names import (
@@ -190,10 +191,12 @@ def repair_checkpoints(log_dir: LogDir) -> RepairedCheckpoints:
         entries, lost_count = entries_that_parse(data)
         contents[name] = encode_offset_checkpoint(entries)
         offsets[name] = {TopicPartition(*each[:2]): each.offset for each in entries}
-        lost = "an unknown number is" if lost_count is None else f"{lost_count} are"
+        lost = "an unknown number is"
+        if lost_count is not None:
+            lost = f"{lost_count} {agreeing(lost_count, 'is', 'are')}"
+        lines = f"{counted(len(entries), 'line')} {agreeing(len(entries), 'stays', 'stay')}"
         notes.append(
-            f"{problem.path}: no broker could use it: {len(entries)} lines stay, {lost} lost;"
-            f" {_FOLLOWS[name]}"
+            f"{problem.path}: no broker could use it: {lines}, {lost} lost; {_FOLLOWS[name]}"
         )
     if not contents:
         return RepairedCheckpoints(log_dir, {}, ())

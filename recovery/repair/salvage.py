@@ -58,6 +58,7 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.transactions.unknown_ends import find_ends, log_files_of
 from recovery.truncate.plan import require_changeable
+from storage.counts import counted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.errors import FormatError, RefusedError, pasted
@@ -483,7 +484,7 @@ class _SalvagePlanner:
                 counts[each.kind, each.marker_kind] += each.records_count
         for (before, after), count in sorted(counts.items()):
             yield (
-                f"{self._partition.path}: the outcome of {count} records changes from"
+                f"{self._partition.path}: the outcome of {counted(count, 'record')} changes from"
                 f" {names[before]} to {names[after]}, as a broker goes by the next end marker of"
                 " their producer"
             )

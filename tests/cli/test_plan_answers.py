@@ -133,6 +133,12 @@ def test_a_repair_of_a_log_dir_lists_what_it_changes(damaged: Path) -> None:
     )
 
 
+def test_one_file_changes(killed: Path) -> None:
+    (killed / "replication-offset-checkpoint").write_text("0\n1\nplain 0 x\n")
+    plan = said(on_terminal("repair", "killed", "--strategy", "salvage"), "Plan")
+    assert plan.endswith("; 1 file changes")
+
+
 def test_nothing_to_repair(kafka: Path) -> None:
     assert said(on_terminal("repair", "kafka"), "Plan") == "nothing: there is nothing to repair"
 

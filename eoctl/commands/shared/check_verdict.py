@@ -15,7 +15,6 @@ from eoctl.messages import (
     Line,
     Said,
     broken,
-    counted,
     fitting,
     listing,
     moment,
@@ -45,6 +44,7 @@ from recovery.fsck.verdict import (
 )
 from recovery.rules.findings import Severity
 from recovery.start.files import StartAction
+from storage.counts import agreeing, counted
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError, call_text, pasted
 from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify, is_below
@@ -562,10 +562,10 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     following = sum(len(each.consequences) for each in verdict.listed)
     parts = [f"rows of {counted(checked.partitions_count, 'partition')}"]
     if following:
-        verb = "follows" if following == 1 else "follow"
+        verb = agreeing(following, "follows", "follow")
         parts.append(f"{counted(following, 'finding')} that {verb} from others")
     if len(verdict.listed) > MAX_FINDINGS:
-        parts.append(f"{len(verdict.listed) - MAX_FINDINGS:,} findings")
+        parts.append(counted(len(verdict.listed) - MAX_FINDINGS, "finding"))
     if checked.unlisted_count:
         parts.append(f"{checked.unlisted_count:,} more of the same kinds, in no output")
     text = f"not shown: {', '.join(parts)}; -v or --output jsonl shows all fields"
@@ -767,11 +767,14 @@ _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"
 def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) -> Iterator[str]:
     if len(run.rows) < len(run.found.selected):
         left_out_count = len(run.found.selected) - len(run.rows)
-        yield f"{left_out_count} partitions were left out, as requested"
+        yield (
+            f"{counted(left_out_count, 'partition')} {agreeing(left_out_count, 'was', 'were')}"
+            " left out, as requested"
+        )
     if request.is_fast and any(row.recovered_bytes for row in rows):
         yield "it verifies checksums, and they were not looked at (--fast)"
     if run.unread_count:
-        yield f"{run.unread_count} partitions are unchanged, and were not read again (--resume)"
+        partitions = counted(run.unread_count, "partition")
+        yield f"{partitions} unchanged and not read again (--resume)"
     if run.unreadable_count:
-        count = run.unreadable_count
-        yield f"{count} file{'s' * (count != 1)} could not be read"
+        yield f"{counted(run.unreadable_count, 'file')} could not be read"

@@ -16,6 +16,7 @@ from eoctl.output import (
     message,
     write_drawn,
 )
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,10 +135,11 @@ def first_of_each_kind(
 
 
 def left_out_by_limit(counts: Mapping[Any, int], limit: int | None) -> Iterator[str]:
-    """Yield the numbers of rows that were counted but not printed."""
-    left = 0 if limit is None else sum(max(count - limit, 0) for count in counts.values())
-    if left:
-        yield f"{left} more such rows are counted and not printed (--limit)"
+    """Yield the number of rows of each kind that were counted but not printed."""
+    left = {kind: 0 if limit is None else count - limit for kind, count in counts.items()}
+    rows = [counted(count, f"{kind} row") for kind, count in left.items() if count > 0]
+    if rows:
+        yield f"counted and not printed (--limit): {', '.join(rows)}"
 
 
 def _as_line(said: Said | Line | str) -> Line:
@@ -205,11 +207,6 @@ def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
 def moment(time_ms: int, *, is_short: bool = False) -> str:
     """Write a time to the second, or the minute, with its zone."""
     return span(time_ms, time_ms, is_short=is_short)
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun: `1 record`, `1,200 records`."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 # -- sentences that several commands print about the data they read

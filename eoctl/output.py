@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 from eoctl.console.columns import TerminalText, find_column, plain_line, printable
 from eoctl.console.style import Inspection, is_colored, screen_size
+from storage.counts import counted
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -756,7 +757,7 @@ def _emit_table(report: Report) -> None:
     if drawn.left_out:
         count, names = len(drawn.left_out), ", ".join(drawn.left_out)
         reported = f"not shown: {names}; --wide shows them"
-        more = f"{count} more column{'s' if count > 1 else ''} not shown; --wide shows them"
+        more = f"{counted(count, 'more column')} not shown; --wide shows them"
         message(reported if len(reported) <= width else more)
 
 

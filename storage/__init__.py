@@ -2,7 +2,7 @@
 
 This package knows the content of a log directory. The decisions about repairs are elsewhere.
 
-From the entry down: value_pieces, file_names, checksum, limits, errors.
+From the entry down: value_pieces, file_names, checksum, limits, counts, errors.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from eoctl.commands.init import identity_of, node_notes, version_of, voter_of
 from eoctl.commands.repair import cost_of
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.commands.shared.replica_choice import SourceSearch, choose_copies
-from eoctl.messages import counted, first_of, listing
+from eoctl.messages import first_of, listing
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.parameters import Panel, argument, option, records_option
 from recovery.changes.plans.plan import absolute_path, make_plan
@@ -32,6 +32,7 @@ from recovery.new_log_dir.dead_brokers import find_dead_brokers
 from recovery.new_log_dir.records import require_free
 from recovery.repair.plan import lost_ranges
 from recovery.repair.strategies import Strategy
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, FormatError, RefusedError, UsageError, pasted
@@ -294,9 +295,11 @@ def _note_of_transactions(found: FoundCopies) -> Iterator[str]:
 
 def _note_of_groups(found: FoundCopies) -> Iterator[str]:
     coordinators = found.coordinators
-    if coordinators.expired_offsets_count:
+    expired_count = coordinators.expired_offsets_count
+    if expired_count:
         yield (
-            f"{coordinators.expired_offsets_count} offsets of groups without members are older than"
+            f"{counted(expired_count, 'offset')} of groups without members"
+            f" {agreeing(expired_count, 'is', 'are')} older than"
             " seven days. A broker deletes them minutes after its start, unless its"
             " offsets.retention.minutes is set higher first"
         )

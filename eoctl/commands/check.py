@@ -13,15 +13,7 @@ from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.console.columns import size_text
 from eoctl.console.style import screen_size
-from eoctl.messages import (
-    MAX_NAMES,
-    Said,
-    answer_width,
-    counted,
-    is_for_people,
-    report,
-    report_answer,
-)
+from eoctl.messages import MAX_NAMES, Said, answer_width, is_for_people, report, report_answer
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -42,12 +34,15 @@ from recovery.checks.log_dirs.reclaim import (
     find_reclaimable,
     find_reclaimable_beside,
     find_uncompacted,
+    removal_of,
 )
 from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
 from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartChange
+from storage.counts import counted
 from storage.dirs.acknowledged_offsets import InCluster, in_cluster
+from storage.dirs.log_dir import StoppedState
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC
 
@@ -330,9 +325,9 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
 
         message(run.summary())
-        verdict = verdict_of_run(run, request)
+        verdict = _with_removal(verdict_of_run(run, request), run, found)
         start, *rest = top(verdict, answer_width(output))
-        first = [start, *_free_line(request, found), *rest]
+        first = [start, *_free_line(run, request, found), *rest]
         report_answer(first, output)
     # With incomplete metadata the verdict does not cover everything.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
@@ -364,19 +359,48 @@ def _report(
     with while_read(lambda: run.status, is_verdict=True):
         for _ in run.findings():
             pass
-        verdict = verdict_of_run(run, request)
-        width, free = screen_size()[0], _free_line(request, found)
+        verdict = _with_removal(verdict_of_run(run, request), run, found)
+        width, free = screen_size()[0], _free_line(run, request, found)
         report(lines(verdict, width, cluster.words(), also=free))
     return verdict
 
 
-def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[Said]:
+def _free_line(
+    run: CheckRun, request: CheckRequest, found: Sequence[Reclaimable]
+) -> Iterator[Said]:
     """Yield how much of a full disk can be freed."""
     if not request.reclaims:
         return
     size = sum(each.size_bytes for each in found)
     text = f"{size_text(size)} in {counted(len(found), 'file')} can be removed"
-    yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
+    when = " while the broker is stopped" if _may_run(run) else ", see the list"
+    yield Said("Free", f"{text}{when}" if found else "no file can be removed")
+
+
+def _may_run(run: CheckRun) -> bool:
+    """Return whether a broker runs on a log dir, or may run on it."""
+    is_stopped = {StoppedState.CLEAN, StoppedState.UNCLEAN}
+    return any(each.stopped not in is_stopped for each in run.found.log_dirs)
+
+
+def _with_removal(
+    verdict: DirectoryVerdict, run: CheckRun, found: Sequence[Reclaimable]
+) -> DirectoryVerdict:
+    """Add the command that frees most as the next step, if there is nothing else to do."""
+    freed: dict[str, int] = {}
+    for each in found:
+        command = removal_of(each)
+        if command and each.size_bytes:
+            freed[command] = freed.get(command, 0) + each.size_bytes
+    if verdict.call is not None or not freed:
+        return verdict
+    from recovery.fsck.verdict import NextCommand
+
+    command, size_bytes = max(freed.items(), key=lambda each: each[1])
+    first = "stop the broker, then: " if _may_run(run) else ""
+    more = ", the list has more" if len(freed) > 1 else ""
+    sentence = f"{first}{command}   # frees {size_text(size_bytes)}{more}"
+    return verdict._replace(call=NextCommand((), sentence, "it frees disk space"))
 
 
 def _kind_of_change(change: StartChange) -> tuple[str, str]:

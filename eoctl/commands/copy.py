@@ -30,7 +30,6 @@ from eoctl.clients.partitions.target import (
 from eoctl.clock import resolve_now
 from eoctl.commands.produce import first_error
 from eoctl.commands.shared.append_result import AppendAnswer, places_text
-from eoctl.messages import counted
 from eoctl.options import Compare
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, argument, option, records_option
@@ -39,6 +38,7 @@ from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.replay.recover_state import exposed_text
 from recovery.transactions.isolation import Isolation
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from eoctl.console.columns import size_text
 from eoctl.messages import (
     Said,
-    counted,
     folded,
     is_for_people,
     listing,
@@ -19,6 +18,7 @@ from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, 
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, output_option, records_option
 from recovery.rules.findings import Severity
+from storage.counts import agreeing, counted
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -193,7 +193,7 @@ def _sentences(found: PartitionDescription) -> Iterator[str]:
     opened, stable = found.open_transactions_count, found.last_stable_offset
     if opened and stable is not None and stable < found.log_end_offset:
         opens = counted(opened, "open transaction")
-        yield f"read_committed stops at {stable} until {opens} {'ends' if opened == 1 else 'end'}"
+        yield f"read_committed stops at {stable} until {opens} {agreeing(opened, 'ends', 'end')}"
 
 
 def _picture(

@@ -12,7 +12,6 @@ import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.commands.shared.metadata_state import RESOURCES, shown_value
 from eoctl.messages import (
     Said,
-    counted,
     draw_below_answer,
     first_of_each_kind,
     left_out_by_limit,
@@ -31,6 +30,7 @@ from recovery.loss.comparison import AgainstSurvey, key_of, side_before, touched
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary
 from recovery.loss.sides import Side, side_of, total_bytes
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted

@@ -9,7 +9,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from eoctl.messages import UNREAD, Said, counted, is_for_people, notes_in_use, report_answer
+from eoctl.messages import UNREAD, Said, is_for_people, notes_in_use, report_answer
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, option, output_option, records_option
@@ -19,6 +19,7 @@ from recovery.duplicates.search import DuplicateSearch
 from recovery.duplicates.spill import DuplicateCause, DuplicateKind
 from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
+from storage.counts import counted
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:

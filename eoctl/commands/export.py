@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from eoctl.console.columns import size_text
 from eoctl.libraries import REQUIREMENTS, install_call
-from eoctl.messages import Said, counted, first_of, report_first
+from eoctl.messages import Said, first_of, report_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -49,6 +49,7 @@ from recovery.pool import reading_bytes
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
+from storage.counts import agreeing, counted
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
 from storage.files.uris import is_uri
 from storage.kernels.protocol import VerdictKind
@@ -308,10 +309,14 @@ class ExportRun:
         self.notes += map(str, plan.problems)
         self.notes += plan.notes
         if result.resumed_count:
-            self.notes.append(f"{result.resumed_count} pieces were finished already")
+            self.notes.append(
+                f"{counted(result.resumed_count, 'piece')}"
+                f" {agreeing(result.resumed_count, 'was', 'were')} finished already"
+            )
         if result.kept_count:
             self.notes.append(
-                f"{result.kept_count} files of earlier runs stay whose segments have gone since;"
+                f"{counted(result.kept_count, 'file')} of earlier runs"
+                f" {agreeing(result.kept_count, 'stays', 'stay')} without a segment here;"
                 " no row counts them"
             )
         reported = [

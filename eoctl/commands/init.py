@@ -10,7 +10,6 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.partitions.target import require_legal
 from eoctl.clock import wall_ms
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.messages import counted
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.parameters import argument, option
 from recovery.changes.plans.plan import absolute_path, make_plan
@@ -31,6 +30,7 @@ from recovery.new_log_dir.records import (
     require_begins,
     require_free,
 )
+from storage.counts import counted
 from storage.dirs.topic_settings import require_topic_setting
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC

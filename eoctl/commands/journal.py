@@ -109,7 +109,8 @@ def list_lines(kept: Sequence[KeptJournal]) -> Iterator[Said]:
     from collections import Counter
 
     from eoctl.console.columns import size_text
-    from eoctl.messages import Said, counted
+    from eoctl.messages import Said
+    from storage.counts import counted
 
     if not kept:
         yield Said("Changes", "none has a journal here")

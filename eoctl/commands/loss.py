@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.messages import (
     Said,
-    counted,
     draw_below_answer,
     first_of_each_kind,
     left_out_by_limit,
@@ -32,6 +31,7 @@ from recovery.export.lost import lost_offsets_count
 from recovery.loss.rows import LossKind, LossRow, LossSummary
 from recovery.loss.survey import LossSurvey
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, call_text
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class LossRun:
             transactions = counted(self.counts[LossKind.UNKNOWN], "transaction")
             yield Said(
                 "Unknown",
-                f"the outcome of {transactions} with {unknown:,} records",
+                f"the outcome of {transactions} with {counted(unknown, 'record')}",
                 Severity.WARNING.rank,
             )
         if rows := self.counts[LossKind.SUSPECTED]:
@@ -216,7 +216,7 @@ class LossRun:
         if not lost:
             count = len(self._survey.summaries)
             more = "; a part could not be read" if self._survey.is_short else ""
-            return f"nothing, in {_number(count)} partition{'s' * (count != 1)}{more}"
+            return f"nothing, in {counted(count, 'partition')}{more}"
         known = lost_offsets_count(lost)
         is_bounded = all(each.missing_offsets is not None for each in lost)
         places = {(each.topic, each.partition) for each in lost}

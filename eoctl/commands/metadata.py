@@ -18,7 +18,7 @@ from eoctl.commands.shared.metadata_state import (
     shown_value,
     wanted_topics,
 )
-from eoctl.messages import Said, counted, listing, moment
+from eoctl.messages import Said, listing, moment
 from eoctl.options import TERMINAL_ROWS, Limit, MetadataDir, Output, TopicPatterns
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import argument, option
@@ -35,6 +35,7 @@ from recovery.cluster.history import (
 )
 from recovery.cluster.in_sync import AckStanding, UnderIsrSpans, in_sync_at, record_origins
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 

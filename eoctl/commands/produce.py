@@ -41,9 +41,9 @@ from eoctl.clients.record_formats.inputs import (
 )
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.append_result import AppendAnswer, places_text
-from eoctl.messages import counted
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, argument, option
+from storage.counts import counted
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, UsageError
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.console.columns import size_text, time_text
 from eoctl.messages import Said, report_first
-from eoctl.messages import counted as number_of
 from eoctl.options import (
     Now,
     Output,
@@ -18,6 +17,7 @@ from eoctl.options import (
 )
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import output_option
+from storage.counts import counted as number_of
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:

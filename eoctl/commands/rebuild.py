@@ -28,6 +28,7 @@ from recovery.rebuild.partitions import (
     write_elsewhere,
 )
 from recovery.replay.recover_state import recovery_price
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
@@ -489,8 +490,8 @@ class RebuildRun:
             found = self._prices[log_dir.path] = recovery_price(log_dir)
             self._notes.append(
                 f"{log_dir.path}: without the clean-shutdown marker, which goes before the first"
-                f" change, the next start of the broker recovers {found.partitions_count}"
-                f" partitions, {found.log_bytes:,} bytes of log"
+                f" change, the next start of the broker recovers"
+                f" {counted(found.partitions_count, 'partition')}, {found.log_bytes:,} bytes of log"
             )
         return self._prices[log_dir.path]
 

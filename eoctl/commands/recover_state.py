@@ -13,16 +13,7 @@ from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned
 from eoctl.dump.index_text import producer_line
 from eoctl.dump.rows import PRODUCER_ANSWERS
-from eoctl.messages import (
-    LABEL_WIDTH,
-    Line,
-    Said,
-    answer_width,
-    counted,
-    fitting,
-    report_first,
-    said_line,
-)
+from eoctl.messages import LABEL_WIDTH, Line, Said, answer_width, fitting, report_first, said_line
 from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
@@ -38,6 +29,7 @@ from recovery.replay.recover_state import (
 )
 from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, call_text

@@ -12,7 +12,16 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.command_line import Lacking, refusal
 from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
+from eoctl.messages import (
+    LABEL_WIDTH,
+    WIDE,
+    Line,
+    Said,
+    fitting,
+    is_for_people,
+    listing,
+    said_line,
+)
 from eoctl.output import Columns, OutputFormat, Report, emit, line
 from eoctl.parameters import advanced_option, argument, option, safety_option
 from eoctl.progress import Progress
@@ -20,13 +29,14 @@ from recovery.changes.journals.losses import Lost
 from recovery.changes.plans.plan import absolute_path
 from recovery.cluster.clusters import Clusters, find_metadata, image_around
 from recovery.cluster.placement import lost_partitions
-from recovery.repair.plan import RepairJob, plan_repair, repair_many
+from recovery.repair.plan import RepairJob, plan_repair, repair_many, repair_one
 from recovery.repair.repaired import assigned_topic_id, repair_checkpoints
 from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import recovery_price
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.dirs.discovery import discover
-from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, call_text
+from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, as_argument, call_text
 from storage.file_names import DirState
 from storage.limits import INT32_MAX
 
@@ -34,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eoctl.commands.shared.changes import Done
-    from eoctl.messages import Line
     from recovery.changes.plans.plan import Plan
     from recovery.rebuild.partitions import RebuildJob
     from recovery.repair.repaired import Repaired, RepairedCheckpoints
@@ -124,22 +133,26 @@ class RepairCost(NamedTuple):
 
     Attributes:
         names: the changed directories.
-        opened_count: transactions without a marker after the repair.
+        markers_count: transactions that lose their marker.
+        doubtful_count: transactions that may lose it.
     """
 
     names: tuple[str, ...] = ()
     lost: Lost = Lost()
-    opened_count: int = 0
+    markers_count: int = 0
+    doubtful_count: int = 0
 
     def plus(self, name: str, repaired: Repaired) -> RepairCost:
         """Add a directory."""
         lost = self.lost
         for each in repaired.lost:
             lost = lost.plus(each.cost(repaired.high_watermark))
+        was_open = [each.was_open for each in repaired.open_transactions]
         return RepairCost(
             names=(*self.names, name),
             lost=lost,
-            opened_count=self.opened_count + len(repaired.open_transactions),
+            markers_count=self.markers_count + was_open.count(False),
+            doubtful_count=self.doubtful_count + was_open.count(None),
         )
 
 
@@ -150,13 +163,15 @@ class StrategyComparison(NamedTuple):
         rows: rows of the damaged directories.
         costs: costs by strategy.
         call: the words of the next command, empty if there is none.
-        remark: the condition for it.
+        remark: its effect, or the condition for it.
+        is_conditional: the remark is a condition, which nobody checked.
     """
 
     rows: tuple[ComparedStrategy, ...]
     costs: Mapping[str, RepairCost]
     call: tuple[str, ...]
     remark: str
+    is_conditional: bool = False
 
 
 def cost_of(repaired: Iterable[Repaired]) -> RepairCost:
@@ -224,15 +239,19 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
     return PlanAnswer(
         verbs=("repair", "repaired"),
         does=(f"{names}, strategy {strategy}", names),
-        loses=_loses(cost),
-        is_loss=cost.lost.is_something,
+        loses=(_loses(cost),),
+        is_loss=cost.lost.is_something or bool(cost.markers_count or cost.doubtful_count),
     )
 
 
-def _loses(cost: RepairCost) -> tuple[str, ...]:
-    text = cost.lost.text
-    opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
-    return (f"{text}{opened}" if cost.opened_count else text, text, text.partition(";")[0])
+def _loses(cost: RepairCost) -> str:
+    """Return the whole loss: records, offsets and markers."""
+    parts = [cost.lost.text]
+    if cost.markers_count:
+        parts.append(f"the marker of {counted(cost.markers_count, 'transaction')}")
+    if cost.doubtful_count:
+        parts.append(f"perhaps the marker of {counted(cost.doubtful_count, 'transaction')}")
+    return "; ".join(parts)
 
 
 def compared_lines(
@@ -249,12 +268,22 @@ def compared_lines(
     texts = [f"{found}: {listing(names, 'partitions')}", found]
     yield said_line(Said("Found", fitting(texts, room), Severity.ERROR.rank))
     for strategy, cost in compared.costs.items():
-        loses = [f"by {strategy}: {each}" for each in _loses(cost)]
-        yield said_line(Said("Loses", fitting(loses, room), Severity.WARNING.rank))
+        text = f"by {strategy}: {_loses(cost)}"
+        yield said_line(Said("Loses", text, Severity.WARNING.rank))
     if compared.call:
-        command = call_text(compared.call)
-        texts = [f"{command}   # {compared.remark}"] if compared.remark else []
-        yield said_line(Said("Next", next((e for e in texts if len(e) <= room), command)))
+        yield from _next_lines(compared, width)
+
+
+def _next_lines(compared: StrategyComparison, width: int) -> Iterator[Line]:
+    """Yield the next command. A condition for it is never left out, and comes first."""
+    command = call_text(compared.call)
+    text = f"{command}   # {compared.remark}"
+    if not compared.is_conditional or width >= WIDE:
+        is_whole = len(text) <= width - LABEL_WIDTH
+        yield said_line(Said("Next", text if is_whole else command))
+    else:
+        yield said_line(Said("Next", f"{compared.remark}:"))
+        yield Line(f"{'':{LABEL_WIDTH}}{command}")
 
 
 # -- from the options of `repair` to plans: the partitions, their other replicas, the cost
@@ -264,6 +293,9 @@ NO_STRATEGY = "none"  # no repair is needed, or none is possible
 NO_UNDO = (
     "what is missing cannot be made from what is here; a backup or another replica may have it"
 )
+
+
+_COMPARE = "eoctl replicas compare with the log dirs of the other brokers"
 
 
 class RepairOptions(NamedTuple):
@@ -487,9 +519,13 @@ class RepairRun:
             wanted = self._jobs_of(work, Strategy.AS_BROKER)
             cut = repair_many(wanted, jobs, on_done=lambda _: None)
             by_strategy[Strategy.AS_BROKER] = {e.path: e for e in cut if e.error is None}
-        call, remark = self._way_on(work, proposed, found)
+        call, condition = self._way_on(work, proposed, found)
         selected = [each.selected for each in work]
-        return compare(selected, by_strategy, proposed)._replace(call=call, remark=remark)
+        return compare(selected, by_strategy, proposed)._replace(
+            call=call,
+            remark=condition or "shows the plan. --apply runs it",
+            is_conditional=bool(condition),
+        )
 
     def _way_on(
         self,
@@ -497,7 +533,10 @@ class RepairRun:
         proposed: Mapping[str, str],
         salvaged: Mapping[str, Repaired],
     ) -> tuple[tuple[str, ...], str]:
-        """Return the next command, for the first proposal and all partitions that share it."""
+        """Return the next command, for the first proposal and all partitions that share it.
+
+        And the condition for it, "" if there is none.
+        """
         if not work:
             return (), ""
         strategy = Strategy(next(iter(proposed.values())))
@@ -508,17 +547,27 @@ class RepairRun:
         words = ["eoctl", "repair", *paths, "--strategy", str(strategy)]
         if self._options.metadata_dir is not None:
             words += ["--metadata-dir", self._options.metadata_dir]
-        remark = "shows the plan; --apply runs it"
+        condition = ""
         if strategy is Strategy.MOVE_AWAY:
             if any(self._is_only_copy(each.selected) is None for each in alike):
                 words.append("--replicated")
-                remark = "if another broker has it in sync"
+                condition = "if another broker has it in sync"
         elif any(self._why_not_here(e, salvaged[e.selected.partition.path]) for e in alike):
             words.append("--single-copy")
-            remark = "if this is the only copy"
+            condition = f"{self._if_only(alike)} (see eoctl replicas compare)"
         elif self._options.single_copy:
             words.append("--single-copy")
-        return tuple(words), remark
+        return tuple(words), condition
+
+    def _if_only(self, work: Iterable[RebuildJob]) -> str:
+        """Return the condition for --single-copy, with the other replicas in the metadata."""
+        nodes = sorted({node for each in work for node in self._other_nodes(each.selected)})
+        names = listing([*map(str, nodes)], "brokers")
+        if not nodes:
+            return "if this is the only copy"
+        if len(nodes) == 1:
+            return f"if the replica on broker {names} is lost"
+        return f"if the replicas on brokers {names} are lost"
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
         jobs = {each.selected.partition.path: each.selected for each in self._work}
@@ -606,6 +655,12 @@ class RepairRun:
         if watermark is not None:
             where = f"below its high watermark {watermark}"
         has = "an unknown number of" if factor is None else str(factor)
+        is_only = self._is_only_copy(job.selected)
+        first = self._command(job, Strategy.MOVE_AWAY)
+        if is_only:
+            first = _COMPARE
+        elif is_only is None:
+            first = f"if another broker has it in sync: {first} --replicated"
         return refusal(
             repaired.path,
             [
@@ -614,8 +669,7 @@ class RepairRun:
                     " where Kafka cannot see it",
                     options=("--single-copy",),
                     meaning="this directory is the only replica that survives",
-                    first="--strategy move-away, so that the broker fetches it again; "
-                    "--metadata-dir DIR if it is the only replica",
+                    first=first if factor else f"{first}; --metadata-dir DIR if it has one replica",
                 )
             ],
         )
@@ -626,7 +680,7 @@ class RepairRun:
             return RefusedError(
                 f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"
                 " again",
-                next_step="--strategy salvage",
+                next_step=self._instead_of_moving(job),
             )
         if is_only is None and not self._options.replicated:
             return refusal(
@@ -641,6 +695,24 @@ class RepairRun:
                 ],
             )
         return None
+
+    def _instead_of_moving(self, job: RebuildJob) -> str:
+        """Return a step that is not refused for a partition that must not be moved away."""
+        [salvage] = self._jobs_of([job], Strategy.SALVAGE)
+        salvaged = repair_one(salvage)
+        command = self._command(job, Strategy.SALVAGE)
+        if salvaged.error is not None:
+            return salvaged.error.next_step
+        if self._why_not_here(job, salvaged) is None:
+            return command
+        return f"{_COMPARE}; {self._if_only([job])}: {command} --single-copy"
+
+    def _command(self, job: RebuildJob, strategy: Strategy) -> str:
+        """Return the command that shows the plan of one partition."""
+        words = ["eoctl", "repair", as_argument(job.selected.partition.path)]
+        if self._options.metadata_dir is not None:
+            words += ["--metadata-dir", self._options.metadata_dir]
+        return call_text([*words, "--strategy", str(strategy)])
 
     def _note_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
         """Yield the conditions of each proposed move-away."""
@@ -681,6 +753,13 @@ class RepairRun:
             return None
         return not {*found.isr} - {meta.node_id}
 
+    def _other_nodes(self, selected: Selected) -> set[int]:
+        """Return the other brokers with a replica, as far as the metadata say."""
+        image = self._image(selected)
+        name, meta = selected.partition.name, selected.log_dir and selected.log_dir.meta
+        found = None if image is None else image.partition(name.topic, name.partition)
+        return set() if found is None or meta is None else {*found.replicas} - {meta.node_id}
+
     def _proposals(self, repaired: Iterable[Repaired]) -> Iterable[RepairReport]:
         for job, each in zip(self._work, repaired, strict=True):
             if each.error is not None:
@@ -708,7 +787,7 @@ def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> Usag
         found = run.plan(jobs, progress.advance).comparison
     next_step = "the same without --apply and --save-plan compares them"
     if found is not None and found.call:
-        remark = f"{found.remark}: " if found.remark.startswith("if ") else ""
+        remark = f"{found.remark}: " if found.is_conditional else ""
         next_step = f"{next_step}; {remark}{call_text([*found.call, '--apply'])}"
     return UsageError("--apply and --save-plan need a --strategy", next_step=next_step)
 

@@ -11,7 +11,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.commands.shared.cluster_rows import partition_words
-from eoctl.messages import counted, listing
+from eoctl.messages import listing
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
@@ -29,6 +29,7 @@ from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import acknowledged_end_offset, estimate_target, read_replica
 from recovery.replicas.rejoin import plan_rejoin, require_follow_offset
 from recovery.truncate.cost import estimate_recovery
+from storage.counts import counted
 from storage.dirs.acknowledged_offsets import ReplicaStanding
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition

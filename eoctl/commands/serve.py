@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl import options, output, progress
 from eoctl.clients.log.log_walk import DamageError
 from eoctl.console.columns import duration_text, printable, size_text
-from eoctl.messages import counted, first_of
+from eoctl.messages import first_of
 from eoctl.options import OfferUntil, OnDamage
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.parameters import argument, option, records_option, safety_option
@@ -24,6 +24,7 @@ from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.placement import not_understood_of
 from recovery.records.read_options import has_schema_values
 from recovery.transactions.isolation import Isolation
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (
     EXIT_ACCESS,
@@ -537,7 +538,8 @@ class _Run:
         if above:
             count = sum(row.end_offset - (row.high_watermark or 0) for row in above)
             found.append(
-                f"{count} offsets above the checkpointed high watermark are offered, of"
+                f"{counted(count, 'offset')} above the checkpointed high watermark"
+                f" {agreeing(count, 'is', 'are')} offered, of"
                 f" {_names_of(above)}; --until hw leaves them out"
             )
         if unknown:

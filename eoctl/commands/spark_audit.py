@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from eoctl.commands.shared.audit_run import exit_status, run_audit
 from eoctl.commands.shared.engine import EngineRun, choose_engine
-from eoctl.messages import Said, counted, report_first
+from eoctl.messages import Said, report_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -29,6 +29,7 @@ from eoctl.parameters import advanced_option, argument, option, output_option
 from eoctl.spark.tables import TableTarget, write_tables
 from recovery.audit.reports import REPORTS
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

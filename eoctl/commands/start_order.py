@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.console.style import screen_size
-from eoctl.messages import LABEL_WIDTH, MAX_NAMES, Said, counted, listing, span
+from eoctl.messages import LABEL_WIDTH, MAX_NAMES, Said, listing, span
 from eoctl.options import (
     TERMINAL_ROWS,
     Limit,
@@ -29,6 +29,7 @@ from recovery.elections.nodes import find_dead_cluster
 from recovery.elections.orders import NEVER
 from recovery.elections.replica_logs import UNREAD, read_cut
 from recovery.replay.snapshots import Clock
+from storage.counts import agreeing, counted
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, pasted
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _gravity(row: AdvisedRow) -> tuple[bool, bool, bool, bool, str, int]:
 
 
 def _left(count: int, what: str) -> list[str]:
-    from eoctl.messages import counted
+    from storage.counts import counted
 
     return [f"{counted(count, f'more {what}')} not printed (--limit)"] if count else []
 
@@ -525,7 +526,7 @@ def _note_of_first(best: OrderSum, count: int) -> str:
     what = counted(count, "partition")
     if best.first_partitions_count < count:
         led = best.first_partitions_count
-        return f"with {best.order[0]} up, {led:,} of {what} {'is' if led == 1 else 'are'} led"
+        return f"with {best.order[0]} up, {led:,} of {what} {agreeing(led, 'is', 'are')} led"
     all_are = f"all {what} are" if count > 1 else "the partition is"
     asked = best.asked_partitions_count
     request = ", once you request it" if asked == count else f", {asked:,} on request" * bool(asked)
@@ -546,7 +547,7 @@ def _note_of_others(advice: Advice, count: int) -> str:
         more = counted(worst.unclean_partitions_count, "partition")
         return f"; {worst.order[0]} first leads {more} uncleanly"
     waiting = count - worst.first_partitions_count
-    return f"; {worst.order[0]} first: {waiting:,} wait" + ("s" if waiting == 1 else "")
+    return f"; {worst.order[0]} first: {waiting:,} {agreeing(waiting, 'waits', 'wait')}"
 
 
 def _known_leader(advice: Advice) -> str:
@@ -690,7 +691,7 @@ def _next(advice: Advice) -> Iterator[Said]:
     together = _ids(best.order[: max(waiting)])
     text = f"start {_controllers_first(advice)}brokers {together} one after the other"
     text += ": only with all of them up"
-    are = "is" if len(waiting) == 1 else "are"
+    are = agreeing(len(waiting), "is", "are")
     yield Said("Next", f"{text} {are} {counted(len(waiting), 'more partition')} led")
 
 

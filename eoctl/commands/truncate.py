@@ -24,6 +24,7 @@ from recovery.replay.snapshots import Clock
 from recovery.truncate.cost import cut_parts, estimate_truncation
 from recovery.truncate.plan import plan_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState, read_log_dir
 from storage.dirs.partition import Partition
@@ -243,7 +244,7 @@ def _answer(found: PlannedTruncation) -> PlanAnswer | None:
     if found.plan is None:
         return None
     replicas = [Path(each.path) for each in found.rows]
-    others = f", and {len(replicas) - 1} replicas" if len(replicas) > 1 else ""
+    others = f", and {counted(len(replicas) - 1, 'replica')}" if len(replicas) > 1 else ""
     return cut_answer(f"{replicas[0].name}{others}", found.plan.price, path=found.rows[0].path)
 
 
@@ -375,8 +376,10 @@ def _note_of_reopened(price: TruncationCost) -> Iterator[str]:
         reopened = [each for each in price.transactions or () if each.outcome == "reopened"]
         aborted_count = sum(each.kind == "abort" for each in reopened)
         yield (
-            f"{count} transactions keep data and lose their marker, {aborted_count} of them an"
-            " ABORT: they hang, and read_committed stops before the first of them. The next marker"
+            f"{counted(count, 'transaction')} {agreeing(count, 'keeps', 'keep')} data without a"
+            f" marker, and {aborted_count} of the lost markers"
+            f" {agreeing(aborted_count, 'was', 'were')}"
+            " ABORT: read_committed stops before the first such transaction. The next marker"
             " of the same producer id in this partition decides about their data: a commit"
             " makes aborted data visible, an abort hides committed data. kafka-transactions.sh"
             " abort ends them"

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.console.columns import duration_text
+from storage.counts import agreeing, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -142,8 +143,9 @@ def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[Partition
     batches = sum(each.batches or 0 for each in others)
     findings = sum((each.errors or 0) + (each.warnings or 0) for each in others)
     left_out.append(
-        f"{len(others):,} more partitions are not drawn ({batches:,} batches,"
-        f" {findings:,} errors and warnings): --max-lanes, or --topic"
+        f"{counted(len(others), 'more partition')} {agreeing(len(others), 'is', 'are')} not drawn"
+        f" ({counted(batches, 'batch', 'batches')}, {findings:,} errors and warnings):"
+        " --max-lanes, or --topic"
     )
     return ranked[:max_lanes]
 
@@ -179,7 +181,7 @@ def _partition_lane(
             notes[-1] += f", log end {row.end_offset} at least"
     if held is not None and held.held_offsets_count is not None:
         count = held.held_offsets_count
-        notes.append(f"{count:,} offset{'s' * (count != 1)} blocked")
+        notes.append(f"{counted(count, 'offset')} blocked")
         if held.since_timestamp_ms is not None:
             notes[-1] += f" for {duration_text(max(now_ms - held.since_timestamp_ms, 0))}"
     if row.broker is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.console.columns import UNKNOWN, Kind, facts_of, printable, readable
 from eoctl.report.layout import READ_END
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -198,8 +199,8 @@ def picture(drawn: LaidOut) -> str:
         class_="static",
     )
     more, healthy = len(lanes) - MAX_LANES, len(every) - len(lanes)
-    reported = f"and {more:,} more partitions" if more > 0 else ""
-    fine = f"{healthy:,} partitions without a finding" if healthy else ""
+    reported = f"and {counted(more, 'more partition')}" if more > 0 else ""
+    fine = f"{counted(healthy, 'partition')} without a finding" if healthy else ""
     return (svg if lanes else "") + "".join(tag("p", escaped(e)) for e in (reported, fine) if e)
 
 

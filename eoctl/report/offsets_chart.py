@@ -12,6 +12,7 @@ from eoctl.console.columns import UNKNOWN, size_text
 from eoctl.console.style import BAD, DOUBTFUL, FAINT, HEADING
 from eoctl.report.layout import ranked_partitions
 from eoctl.report.terminal import INDENT, Scale, heights, spread, styled
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,11 +114,11 @@ class _OffsetDrawing:
         self._canvas.add()
         self._canvas.add_words(
             [
-                f"and {len(rows):,} more partitions, not drawn:",
-                _counted(sums["batches"], "batch"),
+                f"and {counted(len(rows), 'more partition')}, not drawn:",
+                counted(sums["batches"], "batch", "batches"),
                 f"{sums['open_transactions']:,} open,",
-                f"{_counted(sums['errors'], 'error')},",
-                f"{_counted(sums['warnings'], 'warning')},",
+                f"{counted(sums['errors'], 'error')},",
+                f"{counted(sums['warnings'], 'warning')},",
                 f"{unread:,} not read",
                 "(--max-lanes, --topic)",
             ],
@@ -140,12 +141,12 @@ class _OffsetDrawing:
             yield "not read", BAD
             yield canvas.name(row.path)
             return
-        yield _counted(row.segments_count or 0, "segment")
+        yield counted(row.segments_count or 0, "segment")
         yield size_text(row.log_bytes or 0)
         for name, style in (("error", BAD), ("warning", DOUBTFUL), ("note", FAINT)):
             count = getattr(row, f"{name}s")
             if count:
-                yield _counted(count, name), style
+                yield counted(count, name), style
         if row.unreadable:
             yield "a part was not read", BAD
 
@@ -204,7 +205,7 @@ class _OffsetDrawing:
             whose = f"producer {holder.producer_id}"
             if holder.transactional_id is not None:
                 whose += f" ({self._canvas.name(holder.transactional_id)})"
-            held = _counted(holder.held_offsets_count or 0, "offset")
+            held = counted(holder.held_offsets_count or 0, "offset")
             yield f"{held} blocked by {whose} since offset {holder.first_offset}", DOUBTFUL
         if row.open_transactions:
             yield f"{row.open_transactions:,} open"
@@ -243,8 +244,3 @@ def _place_words(finding: FindingMark) -> Iterator[str]:
     if finding.start_pos is not None:
         yield f"position {finding.start_pos} of "
     yield finding.file.rpartition("/")[2]
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"

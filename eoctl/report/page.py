@@ -31,6 +31,7 @@ from eoctl.report.markup import (
     table,
     tag,
 )
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -260,7 +261,8 @@ def header(model: Model) -> str:
     ends = [each.last_timestamp_ms for each in read if each.last_timestamp_ms is not None]
     span = f", {_time(min(times))} to {_time(max(ends))}" if times and ends else ""
     text = (
-        f"{len(model.partitions):,} partitions, {size_text(log_bytes)}{span}; read by eoctl"
+        f"{counted(len(model.partitions), 'partition')}, {size_text(log_bytes)}{span}; read by"
+        " eoctl"
         f" {model.version}, now is {_time(model.now_ms)}"
     )
     facts = [
@@ -300,13 +302,12 @@ def sentence(model: Model) -> str:
     lost = labels.get("Lost")
     if lost is not None:
         is_lost = lost.severity in ("error", "warning")
-        counted, _, _ = lost.text.partition(":")  # without a count, the places show the amount
-        text = counted if counted[:1].isdigit() and "damaged" not in lost.text else lost.text
+        number, _, _ = lost.text.partition(":")  # without a count, the places show the amount
+        text = number if number[:1].isdigit() and "damaged" not in lost.text else lost.text
         parts.append(text if is_lost else "no record is known to be lost")
     if model.held:
         since = [e.since_timestamp_ms for e in model.held if e.since_timestamp_ms is not None]
-        count = len(model.held)
-        places = f"{count:,} partition{'s' * (count != 1)}"
+        places = counted(len(model.held), "partition")
         age = f" for {duration_text(max(model.now_ms - min(since), 0))}" if since else ""
         parts.append(f"read_committed is blocked in {places}{age}")
     return "; ".join(parts) or "Nothing was read"
@@ -425,11 +426,11 @@ def _held_sentence(row: HeldMark, now_ms: int) -> str:
     where = tag("b", tag("bdi", escaped(f"{row.topic}-{row.partition}")))
     text = f"read_committed readers stop at offset {row.first_offset}"
     if row.held_offsets_count is not None:
-        word = "offset" if row.held_offsets_count == 1 else "offsets"
+        held = counted(row.held_offsets_count, "offset")
         least, end = (
             ("", "the log end") if row.is_end_read else ("at least ", "what was read, offset")
         )
-        text += f": {least}{row.held_offsets_count:,} {word} up to {end} {row.end_offset}"
+        text += f": {least}{held} up to {end} {row.end_offset}"
     if row.since_timestamp_ms is not None:
         age = duration_text(max(now_ms - row.since_timestamp_ms, 0))
         text += f", blocked for {age}, since {_time(row.since_timestamp_ms)}"

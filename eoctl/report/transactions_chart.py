@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.console.columns import UNKNOWN, duration_text
 from eoctl.console.style import BAD, DOUBTFUL, FAINT, GOOD, HEADING
 from eoctl.report.terminal import INDENT, Scale, styled
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: b
     if not lanes:
         kinds = "transactions" if is_all else "open transactions"
         where = "what was read of " if unread else ""
-        canvas.add(f"no {kinds} in {where}{_counted(len(model.partitions), 'partition')}")
+        canvas.add(f"no {kinds} in {where}{counted(len(model.partitions), 'partition')}")
     else:
         _TransactionDrawing(canvas, model).lanes(lanes[:max_lanes], lanes[max_lanes:])
     if not is_all:
@@ -66,7 +67,7 @@ def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: b
         if ended:
             canvas.add(f"{ended:,} more have ended: --all")
     if unread:
-        canvas.add((f"{_counted(unread, 'partition')} not read, or not whole", BAD))
+        canvas.add((f"{counted(unread, 'partition')} not read, or not whole", BAD))
 
 
 def _lanes(model: Model, *, is_all: bool) -> list[_Lane]:
@@ -82,10 +83,6 @@ def _lanes(model: Model, *, is_all: bool) -> list[_Lane]:
         lane.rows.append(row)
         lane.counts[row.state] += row.transactions
     return list(found.values())
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _tally(counts: Counter[str]) -> str:
@@ -159,7 +156,7 @@ class _TransactionDrawing:
         for label, value in (("LSO", row.last_stable_offset), ("log end", row.end_offset)):
             words.append(f"{label} {UNKNOWN if value is None else value}")
         for each in (row for lane in lanes for row in lane.rows if row.holds_last_stable_offset):
-            held = _counted(each.held_offsets_count or 0, "offset")
+            held = counted(each.held_offsets_count or 0, "offset")
             words.append((f"{held} blocked since offset {each.first_offset}", DOUBTFUL))
             first_ms, last_ms = _first_ms(each), self._last_ms(each)
             if first_ms is not None and last_ms is not None:
@@ -198,8 +195,8 @@ class _TransactionDrawing:
         self._canvas.add()
         self._canvas.add_words(
             [
-                f"and {_counted(len(others), 'more producer')}, not drawn,",
-                f"in {_counted(partitions, 'partition')}:",
+                f"and {counted(len(others), 'more producer')}, not drawn,",
+                f"in {counted(partitions, 'partition')}:",
                 *(f"{counts[each]:,} {each}" for each in STATES),
                 "(--max-lanes, --topic)",
             ],

@@ -12,6 +12,7 @@ import numpy as np
 
 from recovery.checks.context.broker_version import READERS_FAIL, REFUSES
 from recovery.rules.findings import Severity
+from storage.counts import agreeing, counted
 from storage.dirs.lookup import END_KINDS
 from storage.file_names import COORDINATOR_TOPICS
 from storage.formats.record_batch import (
@@ -168,9 +169,9 @@ class BatchCheck:
         base_offset = self._files.base_offset
         limit = base_offset + MAX_RELATIVE_OFFSET
         first, last = offsets
-        what = f"{count} batches" if count > 1 else "1 batch"
+        what = counted(count, "batch", "batches")
         if check_id == "SEG-3":
-            does = "have offsets" if count > 1 else "has an offset"
+            does = agreeing(count, "has an offset", "have offsets")
             message = f"{what} {does} above the limit {limit} of the segment"
         else:
             message = f"{what} below base offset {base_offset} of the segment's name"
@@ -292,7 +293,7 @@ class BatchCheck:
         for row in np.flatnonzero(is_odd).tolist():
             self._at("BAT-6", table, row, "an empty batch that is more than its header")
         is_short = is_v2 & ~is_empty & (count >= 0) & (count != delta + 1)
-        self._rows("BAT-5", table, is_short, "{} batches have fewer records than offsets")
+        self._rows("BAT-5", table, is_short, "fewer records than offsets")
 
     def _inspect_producers(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         has_id = table.producer_id >= 0
@@ -318,14 +319,14 @@ class BatchCheck:
             "BAT-11b",
             table,
             is_v2 & is_odd,
-            "{} batches have no producer id, but an epoch or a sequence",
+            "no producer id, but an epoch or a sequence",
         )
 
     def _inspect_times(self, table: HeaderTable) -> None:
         latest_ms = self._circumstances.now_ms + DAY_MS
         times = table.max_timestamp_ms
         is_odd = ((times >= 0) & (times < FIRST_SANE_MS)) | (times > latest_ms)
-        self._rows("BAT-16", table, is_odd, "{} batches have a time before 2000 or in the future")
+        self._rows("BAT-16", table, is_odd, "a time before 2000 or in the future")
 
     def _rows(
         self, check_id: str, table: HeaderTable, wanted: NDArray[np.bool_], message: str
@@ -333,7 +334,8 @@ class BatchCheck:
         """Add one finding for all these rows of a table, at the first row."""
         rows = np.flatnonzero(wanted)
         if len(rows):
-            text = message.format(len(rows))
+            have = agreeing(len(rows), "has", "have")
+            text = f"{counted(len(rows), 'batch', 'batches')} {have} {message}"
             self._at(check_id, table, int(rows[0]), text, count=len(rows))
 
     def _at(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.rules.findings import Severity
+from storage.counts import agreeing, counted
 from storage.formats import offset_index, time_index
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.layouts import INDEX_ENTRY, TIME_ENTRY
@@ -173,7 +174,9 @@ class OffsetIndexCheck(_IndexFile):
             file_pos = int(self._place[beyond[0]]) * offset_index.ENTRY_BYTES
             self._add(
                 "IDX-4",
-                f"{len(beyond)} entries have offsets beyond every batch of the .log",
+                f"{counted(len(beyond), 'entry', 'entries')}"
+                f" {agreeing(len(beyond), 'has an offset', 'have offsets')} beyond every batch"
+                " of the .log",
                 start_pos=file_pos,
                 end_pos=file_pos + offset_index.ENTRY_BYTES,
                 expected=f"an offset <= {self._last_offset}",

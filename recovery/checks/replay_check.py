@@ -20,6 +20,7 @@ from recovery.replay.producer_columns import group_rows, group_starts
 from recovery.replay.recover_state import EntryState, compare_entries
 from recovery.rules.findings import Severity
 from recovery.summaries.sequence_ranges import HALF_LAP
+from storage.counts import agreeing, counted
 from storage.dirs.offset_ledger import is_thinned
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE
 from storage.formats.txn_index import ENTRY_BYTES, FIELD_POS
@@ -374,10 +375,12 @@ class ReplayCheck:
         """Check the `.txnindex` of the segment."""
         assert self._files is not None
         if self._idle_markers_count and not self._circumstances.has_damage:
+            markers = counted(self._idle_markers_count, "marker")
             self._collector.add(
                 "TXO-2",
                 self._files.log.path,
-                f"{self._idle_markers_count} markers end no transaction with data here",
+                f"{markers} {agreeing(self._idle_markers_count, 'ends', 'end')} no transaction with"
+                " data here",
             )
         if self._circumstances.has_damage:
             return

@@ -24,6 +24,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.counts import counted
 from storage.dirs.acknowledged_offsets import Missing, checkpoint_claims, topic_id_of
 from storage.dirs.discovery import Selected
 from storage.dirs.log_dir import PartitionDir, StoppedState
@@ -496,7 +497,7 @@ def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
 def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
     """Return the messages of `not_understood` for images that are already read."""
     return [
-        f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read."
+        f"{path}: {counted(count, 'metadata record')} of a newer release could not be read."
         " Topics and settings may be of an older state"
         for path, count in {
             each.path: each.unknown_records_count for each in images if each is not None

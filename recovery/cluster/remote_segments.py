@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.coordinator_log import find_copies, furthest, reading_problems
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, FormatError
@@ -165,7 +166,7 @@ def _where(remote: RemoteRange, segments: Sequence[RemoteSegment]) -> str:
     held = [each for each in readable if each.start_offset < remote.end_offset]
     held = [each for each in held if each.end_offset >= remote.start_offset]
     size_bytes = sum(each.log_bytes for each in held)
-    text = f", in {len(held)} segments of {size_bytes} bytes by {REMOTE_METADATA_TOPIC}"
+    text = f", in {counted(len(held), 'segment')} of {size_bytes} bytes by {REMOTE_METADATA_TOPIC}"
     holes = _holes(remote, held)
     if holes:
         named = ", ".join(f"{start} to {end - 1}" for start, end in holes[:_REPORTED_HOLES_COUNT])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from storage.counts import counted
 from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.dirs.offset_ledger import OffsetLedger, unread
 from storage.errors import AccessError, FormatError
@@ -177,7 +178,9 @@ class _PartReader:
         if rows.any():
             pos = int(table.pos[rows][0])
             path = self._segment.path
-            self._trouble.add(f"{path}: position {pos}: {int(rows.sum())} batches {reason}")
+            self._trouble.add(
+                f"{path}: position {pos}: {counted(int(rows.sum()), 'batch', 'batches')} {reason}"
+            )
 
 
 class DecodedBatches(NamedTuple):

@@ -39,6 +39,7 @@ from recovery.duplicates.spill import (
 from recovery.summaries.sequence_ranges import HALF_LAP, LAP
 from recovery.transactions.events import read_marker_kinds
 from recovery.transactions.unknown_ends import find_ends, log_files_of
+from storage.counts import agreeing, counted
 from storage.dirs.offset_ledger import joined
 from storage.dirs.partition import Partition
 from storage.errors import AccessError
@@ -585,7 +586,8 @@ class DuplicateSearch:
         internal = [each for each in self._selected if not self._is_compared(each)]
         if internal and DuplicateKind.SUSPECTED in self._options.kinds:
             self.notes.append(
-                f"{len(internal)} partitions of internal topics were not searched for suspected"
+                f"{counted(len(internal), 'partition')} of internal topics"
+                f" {agreeing(len(internal), 'was', 'were')} not searched for suspected"
                 " duplicates; name their directories to have it done"
             )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.elections.orders import Case, Orders, Surroundings, outcomes
 from recovery.elections.replica_logs import cost_of, cost_of_nothing, read_copy
 from recovery.elections.rules import ELR_FEATURE, PartitionState, Terms, states_after_stop
+from storage.counts import counted
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
     UNCLEAN_LEADER_ELECTION,
@@ -122,7 +123,7 @@ def _claims(image: ClusterImage, topic: str) -> TopicClaims:
 
 def _faults(replicas_count: int, insync: int, *, is_unclean: bool, has_elr: bool) -> Iterator[str]:
     if replicas_count < REPLICAS_CLAIM:
-        yield f"{replicas_count} replica{'s' * (replicas_count != 1)}"
+        yield counted(replicas_count, "replica")
     if insync < INSYNC_CLAIM:
         yield f"min.insync {insync}"
     elif insync > replicas_count:

@@ -14,6 +14,7 @@ from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.cluster.remote_segments import report_remote
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.transactions.isolation import Isolation
+from storage.counts import agreeing, counted
 from storage.dirs.acknowledged_offsets import Acknowledged
 from storage.dirs.discovery import discover
 from storage.errors import AccessError, EoctlError, UsageError
@@ -436,7 +437,8 @@ def _copies(directories: Iterable[DirectoryPlace]) -> list[str]:
     if not several:
         return []
     note = (
-        f"{len(several)} partitions have several copies here (up to {max(map(len, several))}). The "
+        f"{counted(len(several), 'partition')} {agreeing(len(several), 'has', 'have')} several"
+        f" copies here (up to {max(map(len, several))}). The "
         "same records are in the files of each; choose by the column broker, or by file name"
     )
     return [note]

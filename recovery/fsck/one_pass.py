@@ -21,6 +21,7 @@ from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
 from recovery.transactions.unknown_ends import find_ends, log_files_of
+from storage.counts import counted
 from storage.dirs.acknowledged_offsets import is_tiered
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import read_log_config
@@ -245,10 +246,10 @@ def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:
     for each in prediction.changes.values():
         if is_exact or each.action is not StartAction.REBUILDS:
             counts[each.action] = counts.get(each.action, 0) + 1
-    words = [f"{what} {count} file{'s' * (count > 1)}" for what, count in counts.items()]
+    words = [f"{what} {counted(count, 'file')}" for what, count in counts.items()]
     recovered = prediction.recovered_count
     if recovered:
-        words.insert(0, f"recovers {recovered} segment{'s' * (recovered > 1)}")
+        words.insert(0, f"recovers {counted(recovered, 'segment')}")
     return ", ".join(words) or ("changes nothing" if is_exact else "recovers nothing")
 
 

@@ -39,8 +39,8 @@ class StartLoss(NamedTuple):
         acknowledged_count: of them, below the checkpointed high watermark. None if unknown.
         is_least: some of the bytes cannot be read, so both counts are lower bounds.
         log_bytes: removed bytes, without preallocated zeros.
-        first_offset, last_offset: of the removed good batches, or all hidden offsets. None if there
-            are none.
+        first_offset, last_offset: of the removed bytes, or all hidden offsets. Damaged batches
+            count from the log end after the start on. None if there are none, or if unknown.
         first_ms, last_ms: least and greatest timestamp of their records. None if they have none.
     """
 
@@ -98,10 +98,13 @@ def start_loss(
     found = counts.found
     if not counts.log_bytes and is_read:
         return None  # preallocated zeros
+    is_least = found.is_least or not is_read
     first_offset, last_offset = found.first_offset, found.last_offset
     if is_hidden and ends[0] is not None and ends[1] is not None:
         # No consumer gets the offsets of damaged batches there either.
         first_offset, last_offset = ends[0], ends[1] - 1
+    elif is_least and ends[0] is not None and _is_at_end(partition, parts):
+        first_offset = min(ends[0], ends[0] if first_offset is None else first_offset)
     return StartLoss(
         topic=partition.topic,
         partition=partition.partition,
@@ -109,7 +112,7 @@ def start_loss(
         is_hidden=is_hidden,
         records_count=found.records_count,
         acknowledged_count=found.acknowledged_count,
-        is_least=found.is_least or not is_read,
+        is_least=is_least,
         log_bytes=0 if is_hidden else counts.log_bytes,
         first_offset=first_offset,
         last_offset=last_offset,
@@ -138,6 +141,12 @@ def _cut_parts(
         elif swapped is None or not swapped[0] <= files.base_offset < swapped[1]:
             parts.append((files, 0))
     return sorted(parts, key=lambda each: each[0].base_offset)
+
+
+def _is_at_end(partition: Partition, parts: Sequence[tuple[SegmentFiles, int]]) -> bool:
+    """Return whether the removed bytes are the end of the log."""
+    last = max((each.base_offset for each in partition.segments), default=0)
+    return parts[-1][0].base_offset >= last
 
 
 def _swapped_in(partition: Partition, path: str) -> SegmentFiles | None:

@@ -14,7 +14,7 @@ from recovery.checks.log_dirs.log_dirs import DELETES, LOSES_LOG_DIR, SETS_ASIDE
 from recovery.fsck.start_loss import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
-from recovery.start.prediction import EMPTIES, REPLACES
+from recovery.start.prediction import DELETES_SOON, EMPTIES, REPLACES
 from storage.dirs.log_dir import StoppedState, only_begins
 from storage.file_names import (
     METADATA_TOPIC,
@@ -287,6 +287,7 @@ class DirectoryVerdict(NamedTuple):
         release: the release whose start is predicted.
         `cuts`: the records that the start removes, per partition.
         not_served: partitions that it sets aside or deletes as none of its own.
+        deleted: -delete directories, which it deletes: the replicas are deleted already.
         missing: findings of acknowledged records that are absent, and of absent partitions.
         damaged: findings of damaged logs.
         suspected: findings of sequences that no batch has, though no offset is missing.
@@ -299,6 +300,7 @@ class DirectoryVerdict(NamedTuple):
     starts: tuple[NodeStart, ...]
     cuts: tuple[StartLoss, ...]
     not_served: tuple[PartitionRow, ...]
+    deleted: tuple[PartitionRow, ...]
     missing: tuple[Finding, ...]
     damaged: tuple[Finding, ...]
     suspected: tuple[Finding, ...]
@@ -506,6 +508,7 @@ def verdict_of(
         starts=tuple(starts),
         cuts=tuple(sorted(cuts, key=lambda each: -each.records_count)),
         not_served=tuple(row for row in rows if row.start in NOT_SERVED),
+        deleted=tuple(row for row in rows if row.start == DELETES_SOON),
         missing=tuple(filter(is_missing, plain)),
         damaged=tuple(filter(is_log_damage, plain)),
         suspected=tuple(filter(is_suspected, plain)),

@@ -21,6 +21,7 @@ from recovery.cluster.coordinator_log import (
 )
 from recovery.cluster.group_offsets import CommitRecord, Commits
 from recovery.groups.members import GroupKind, GroupState
+from storage.counts import agreeing, counted
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError
 from storage.file_names import GROUPS_TOPIC, DirState, TopicPartition
@@ -259,13 +260,15 @@ class GroupLog:
                 yield f"{len(numbers)} {what}: {names}{more}"
         if self.misplaced_count:
             yield (
-                f"{self.misplaced_count} records of {GROUPS_TOPIC} are in a partition that their"
+                f"{counted(self.misplaced_count, 'record')} of {GROUPS_TOPIC}"
+                f" {agreeing(self.misplaced_count, 'is', 'are')} in a partition that their"
                 " group does not belong to. No coordinator answers them"
             )
         if self.unknown_count:
             yield (
-                f"{self.unknown_count} records of {GROUPS_TOPIC} have an unknown type, and were "
-                f"skipped [{UNKNOWN_TYPE}]"
+                f"{counted(self.unknown_count, 'record')} of {GROUPS_TOPIC}"
+                f" {agreeing(self.unknown_count, 'has', 'have')} an unknown type, and"
+                f" {agreeing(self.unknown_count, 'was', 'were')} skipped [{UNKNOWN_TYPE}]"
             )
 
     @property

@@ -27,6 +27,7 @@ from recovery.summaries.segment import read_split
 from recovery.summaries.sequence_ranges import HALF_LAP, LAP
 from recovery.transactions.events import LogEvents
 from recovery.transactions.unknown_ends import find_ends_of_places, log_files_of_places
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import discover, select_partition
 from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -560,7 +561,8 @@ class LossSurvey:
         remote_count = len(self._plan.directories) - len(local)
         if remote_count:
             self.notes.append(
-                f"{remote_count} partitions behind URIs were not searched for repeats"
+                f"{counted(remote_count, 'partition')} behind URIs"
+                f" {agreeing(remote_count, 'was', 'were')} not searched for repeats"
             )
         if not local:
             return

@@ -147,13 +147,6 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
     end_before = tail.end_offset if log_end is None else log_end.offset
     lost = tuple(_lost(recovery, end_before))
     has_loss = any(each.base_offset is not None for each in lost)
-    state = compare_state(
-        partition.path,
-        disk,
-        clock,
-        lost_from=tail.end_offset if has_loss else None,
-        after=tail.producers,
-    )
     contents = {Path(e.path).name: e.content for e in recovery.steps if e.content is not None}
     kept = [each for each in partition.segments if each.base_offset <= tail.base_offset]
     cut_at = {each.path: each.start_pos for each in lost}
@@ -162,6 +155,15 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
         [_kept(each, cut_at) for each in kept],
         high_watermark=partition.acknowledged.high_watermark,
         log_start_offset=partition.log_start_offset or 0,
+    )
+    lost = with_missing(partition.path, lost, partition.acknowledged.missing(tail.end_offset))
+    state = compare_state(
+        partition.path,
+        disk,
+        clock,
+        lost_from=tail.end_offset if has_loss else None,
+        lost=lost,
+        after=tail.producers,
     )
     txn_indexes = []
     for each in kept:
@@ -183,7 +185,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
         steps=recovery.steps,
         logs=recovery.logs,
         segments=tuple(each.log.name.name for each in partition.segments),
-        lost=with_missing(partition.path, lost, partition.acknowledged.missing(tail.end_offset)),
+        lost=lost,
         producers=state.producers,
         open_transactions=state.open_transactions,
         changed_aborts=changed_aborts(partition, [each or b"" for each in txn_indexes], lost),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +13,8 @@ from recovery.changes.plans.preconditions import read_whole
 from recovery.repair.salvage_scan import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.cost import ProducerChange, producers_set_back
+from storage.counts import agreeing, counted
+from storage.dirs.lookup import END_KINDS
 from storage.errors import FormatError
 from storage.file_names import (
     CLEANER_NAME,
@@ -39,6 +41,7 @@ from storage.formats.partition_metadata import (
     encode_partition_metadata,
     parse_partition_metadata,
 )
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.formats.txn_index import AbortedTxn, parse_entries
 from storage.kernels.protocol import VerdictKind
 from storage.limits import INT32_MAX
@@ -188,10 +191,12 @@ def repair_checkpoints(log_dir: LogDir) -> RepairedCheckpoints:
         entries, lost_count = entries_that_parse(data)
         contents[name] = encode_offset_checkpoint(entries)
         offsets[name] = {TopicPartition(*each[:2]): each.offset for each in entries}
-        lost = "an unknown number is" if lost_count is None else f"{lost_count} are"
+        lost = "an unknown number is"
+        if lost_count is not None:
+            lost = f"{lost_count} {agreeing(lost_count, 'is', 'are')}"
+        lines = f"{counted(len(entries), 'line')} {agreeing(len(entries), 'stays', 'stay')}"
         notes.append(
-            f"{problem.path}: no broker could use it: {len(entries)} lines stay, {lost} lost;"
-            f" {_FOLLOWS[name]}"
+            f"{problem.path}: no broker could use it: {lines}, {lost} lost; {_FOLLOWS[name]}"
         )
     if not contents:
         return RepairedCheckpoints(log_dir, {}, ())
@@ -311,7 +316,10 @@ class RemovedRange(NamedTuple):
 
 
 class LeftOpen(NamedTuple):
-    """A transaction without a marker after the repair. `was_open`: open before, None if unknown."""
+    """A transaction without a marker after the repair.
+
+    `was_open`: it had no marker before either. None if a removed range may have had its marker.
+    """
 
     path: str
     producer_id: int
@@ -587,6 +595,7 @@ def compare_state(
     clock: Clock,
     *,
     lost_from: int | None,
+    lost: Sequence[RemovedRange],
     after: Sequence[ProducerEntry],
 ) -> StateChange:
     """Compare the last snapshot before the removed records with the state after it.
@@ -596,7 +605,11 @@ def compare_state(
         disk: its good snapshots.
         clock: an expired producer is not reset.
         lost_from: the first removed offset. None if none is.
+        lost: the removed ranges, with missing offsets.
         after: the state at the new end.
+
+    Raises:
+        AccessError: a segment with removed batches cannot be opened.
     """
     newest = max(disk, default=None)
     is_known = newest is not None and lost_from is not None and newest > lost_from
@@ -604,19 +617,18 @@ def compare_state(
     if is_known and newest is not None:
         # As a broker loads it: without expired producers.
         before = StateHistory(clock, {newest: disk[newest]}).load(newest).entries()
+    left = [each for each in after if each.current_txn_first_offset >= 0]
     opened = {(each.producer_id, each.current_txn_first_offset) for each in before}
+    search = _MarkerSearch(lost, newest if is_known else None, opened)
     open_transactions = tuple(
         LeftOpen(
             path=path,
             producer_id=each.producer_id,
             producer_epoch=each.producer_epoch,
             first_offset=each.current_txn_first_offset,
-            was_open=(each.producer_id, each.current_txn_first_offset) in opened
-            if is_known
-            else None,
+            was_open=search.was_open(each.producer_id, each.current_txn_first_offset),
         )
-        for each in after
-        if each.current_txn_first_offset >= 0
+        for each in left
     )
     if lost_from is None:
         return StateChange((), open_transactions)
@@ -624,6 +636,66 @@ def compare_state(
         return StateChange(None, open_transactions)
     back = tuple(each for each in producers_set_back(before, after) if _is_lower(each))
     return StateChange(back, open_transactions)
+
+
+class _MarkerSearch:
+    """A search for the markers that a repair removes.
+
+    Args:
+        lost: the removed ranges.
+        state_offset: of the newest snapshot above a removed record. None: there is none.
+        opened: its open transactions, by producer id and first offset.
+    """
+
+    def __init__(
+        self, lost: Sequence[RemovedRange], state_offset: int | None, opened: set[tuple[int, int]]
+    ) -> None:
+        self._lost = [each for each in lost if _may_have_marker(each)]
+        self._state_offset, self._opened = state_offset, opened
+
+    def was_open(self, producer_id: int, first_offset: int) -> bool | None:
+        """Return whether a transaction that is open afterwards was open before."""
+        if not any(_reaches(each, first_offset) for each in self._lost):
+            return True  # all batches from its first on are still there
+        state_offset = self._state_offset
+        if state_offset is not None and first_offset < state_offset:
+            if (producer_id, first_offset) not in self._opened:
+                return False
+            if not any(_reaches(each, state_offset) for each in self._lost):
+                return True
+        return False if self._markers.get(producer_id, -1) > first_offset else None
+
+    @cached_property
+    def _markers(self) -> dict[int, int]:
+        """The offset of the last intact marker in the removed ranges, by producer id."""
+        found: dict[int, int] = {}
+        for each in self._lost:
+            if each.start_pos == each.end_pos:
+                continue
+            with open_segment(each.path) as segment:
+                for table in intact_batches(segment, each.start_pos, each.end_pos):
+                    is_marker = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK != 0)
+                    ids = table.producer_id[is_marker].tolist()
+                    for producer_id, offset in zip(
+                        ids, table.base_offset[is_marker].tolist(), strict=True
+                    ):
+                        found[producer_id] = max(found.get(producer_id, -1), offset)
+        return found
+
+
+def _may_have_marker(lost: RemovedRange) -> bool:
+    """Return whether a removed range may have had whole batches: a torn end never had any."""
+    if lost.kind is VerdictKind.PREALLOCATED:
+        return False
+    is_torn = lost.kind in END_KINDS and lost.last_offset is None and not lost.batches_count
+    return not is_torn
+
+
+def _reaches(lost: RemovedRange, offset: int) -> bool:
+    """Return whether a removed range has, or may have, an offset or a batch at or above this."""
+    if lost.base_offset is not None:
+        return lost.last_offset is None or lost.last_offset >= offset
+    return lost.dropped_offsets is not None and lost.dropped_offsets[1] >= offset
 
 
 def _is_lower(change: ProducerChange) -> bool:

@@ -58,6 +58,7 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.transactions.unknown_ends import find_ends, log_files_of
 from recovery.truncate.plan import require_changeable
+from storage.counts import counted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.errors import FormatError, RefusedError, pasted
@@ -349,6 +350,9 @@ class _SalvagePlanner:
         steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
         logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]
+        lost = with_missing(
+            self._partition.path, self._counted(keeps_log_start=not is_beyond), missing
+        )
         content = rebuilt.snapshots.get(end_offset)
         clock = Clock(self._settings.now_ms, self._settings.expiration_ms)
         state = compare_state(
@@ -356,6 +360,7 @@ class _SalvagePlanner:
             self._disk,
             clock,
             lost_from=self._lost_from,
+            lost=lost,
             after=[] if content is None else parse_snapshot(content),
         )
         txn_indexes = [each.txn_index or b"" for each in rebuilt.segments]
@@ -376,9 +381,7 @@ class _SalvagePlanner:
                 *(each.log.name.name for each in self._partition.segments),
                 *(Path(each.path).name for each in foreign),
             ),
-            lost=with_missing(
-                self._partition.path, self._counted(keeps_log_start=not is_beyond), missing
-            ),
+            lost=lost,
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
@@ -481,7 +484,7 @@ class _SalvagePlanner:
                 counts[each.kind, each.marker_kind] += each.records_count
         for (before, after), count in sorted(counts.items()):
             yield (
-                f"{self._partition.path}: the outcome of {count} records changes from"
+                f"{self._partition.path}: the outcome of {counted(count, 'record')} changes from"
                 f" {names[before]} to {names[after]}, as a broker goes by the next end marker of"
                 " their producer"
             )

@@ -387,7 +387,7 @@ class _RejoinPlanner:
         ranges = composed.ranges
         is_own = all(each.path == composed.path for each in ranges)
         if is_own:
-            reason = f"batches up to offset {self._cut.end_offset} stay"
+            reason = f"batches below offset {self._cut.end_offset} stay"
             yield truncate_step(composed.path, composed.log_bytes, reason)
         else:
             yield splice_step(composed.path, ranges, "batches of the leader, as bytes")

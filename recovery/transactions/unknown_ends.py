@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.transactions.events import Ends, LogEvents
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.offset_ledger import unread
@@ -248,7 +249,7 @@ class UnknownTransaction(NamedTuple):
         return f"its end marker may have been at {where}, where the log is damaged or absent"
 
     def __str__(self) -> str:
-        records = "1 record" if self.records_count == 1 else f"{self.records_count} records"
+        records = counted(self.records_count, "record")
         return (
             f"unknown outcome of a transaction: producer id {self.producer_id}, epoch"
             f" {self.producer_epoch}, offsets {self.first_offset} to {self.last_offset}, {records};"

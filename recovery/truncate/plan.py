@@ -331,7 +331,7 @@ class TruncationSteps:
 
     def _cut_file(self, entry: FileEntry, kept_bytes: int, what: str) -> Iterator[Step]:
         if kept_bytes < entry.file_bytes:
-            reason = f"{what} up to offset {self._cut.end_offset} stay"
+            reason = f"{what} below offset {self._cut.end_offset} stay"
             yield truncate_step(self._path(entry), kept_bytes, reason)
 
     # -- 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.counts import counted
 from storage.dirs.topic_settings import read_log_config, stated_is_compacted
 from storage.errors import AccessError
 from storage.file_names import COMPACTED_TOPICS
@@ -47,9 +48,9 @@ class Uncompacted(NamedTuple):
 
     def reported(self, records_count: int | None = None) -> str:
         """Return a description in words, with the number of records if it is known."""
-        what = f"{self.end_offset - self.first_offset:,} offsets"
+        what = counted(self.end_offset - self.first_offset, "offset")
         if records_count is not None:
-            what = f"{records_count:,} records"
+            what = counted(records_count, "record")
         since = ""
         if self.since_ms is not None:
             moment = datetime.fromtimestamp(self.since_ms // 1000, UTC)
@@ -58,7 +59,8 @@ class Uncompacted(NamedTuple):
         if self.has_checkpoint:
             why = f"the cleaner recorded progress up to offset {self.first_offset}"
         return (
-            f"{what} in {self.segments_count:,} closed segments, {self.log_bytes:,} bytes, are not"
+            f"{what} in {counted(self.segments_count, 'closed segment')}, {self.log_bytes:,}"
+            " bytes, are not"
             f" compacted yet (dirty ratio {self.dirty_ratio:.2f}){since}: {why}"
         )
 

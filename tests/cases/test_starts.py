@@ -85,7 +85,7 @@ def test_offsets_that_need_a_split(case: Case, eoctl: Cli) -> None:
     path = case("offset-overflow")
     lines = verdict(path)
     assert lines["Start"] == (
-        "Kafka 4.4.0 will start, as far as its files show, and removes nothing"
+        "Kafka 4.4.0 will start, as far as its files show, and removes no record"
     )
     assert lines["Lost"].startswith("nothing")
     assert lines["Next"] == "nothing to do"

@@ -17,6 +17,7 @@ from eoctl.messages import said_line
 from recovery.fsck.verdict import Answer
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
+from tests.changes import held
 from tests.kafka.broker import copy_log_dir
 from tests.terminal import on_terminal
 
@@ -78,12 +79,21 @@ def test_a_clean_node_starts_and_loses_nothing(kafka: Path) -> None:
     assert not found.missing
     shown = top_of(found)
     assert shown[0] == (
-        "Start   Kafka 4.4.0 will start, as far as its files show, and removes nothing"
+        "Start   Kafka 4.4.0 will start, as far as its files show, and removes no record"
     )
     assert shown[1] == "Lost    nothing: no damaged batch, none missing below the high watermarks"
     assert shown[2].startswith("Blocked txn-0 stops at 311 of 329 since 2026-11-2")
     assert shown[2].endswith(", 1 more; not late")
     assert len(shown) == 5
+
+
+def test_a_deleted_replica_goes_and_no_record_of_another(golden: Callable[[str], Path]) -> None:
+    """The rows say that these directories go, so the answer does not say that nothing does."""
+    both = golden("kafka-2.8.2")
+    found = verdict(both / "one", both / "two", now="dir", broker_version="2.8.2")
+    assert top_of(found)[0] == (
+        "Start   Kafka 2.8.2 will start, and removes only 2 -delete directories"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,8 +130,6 @@ def test_a_log_dir_of_an_old_release_is_no_yes(golden: Callable[[str], Path]) ->
 
 
 def test_a_running_broker_is_no_yes(kafka: Path) -> None:
-    from tests.changes import held
-
     with held(kafka):
         assert verdict(kafka).answer is Answer.UNKNOWN
 
@@ -219,7 +227,7 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
     [gone] = found.cuts
     rows = rows_of(eoctl("check", "--output", "jsonl", killed), "partition")
     row = next(each for each in rows if each["path"].endswith("plain-0"))
-    # All that is on disk, but for the damaged batch: what goes is the offsets that the row says.
+    # All records that are on disk, but for the damaged batch. Its offsets go too.
     records = [
         record.offset
         for placed in Partition.of(select_partition(killed / "plain-0")).read(0)
@@ -227,9 +235,8 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
         for record in placed.segment.records(placed.batch)
     ]
     assert gone.records_count == len(records)
-    assert (gone.first_offset, gone.last_offset) == (records[0], records[-1])
-    assert gone.last_offset == row["end_offset"] - 1
-    assert row["start_end_offset"] == 0
+    assert gone.last_offset == records[-1] == row["end_offset"] - 1
+    assert gone.first_offset == row["start_end_offset"] == 0 < records[0]
     assert gone.acknowledged_count == len(records)  # the high watermark is the end
     assert gone.is_least
     shown = top_of(found)
@@ -238,6 +245,31 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
         f"Removes at least {len(records)} records of plain, all acknowledged"
     )
     assert call_of(found) == ("eoctl", "repair", str(killed / "plain-0"))
+
+
+def test_one_place_has_one_range(killed: Path) -> None:
+    """The damaged batch, the lost offsets and the start name the same first offset."""
+    flip(killed / "txn-0" / LOG, 4550)
+    found = verdict(killed, now="dir")
+    [gone], [damaged] = found.cuts, found.damaged
+    assert (damaged.base_offset, damaged.last_offset) == (48, 50)
+    assert (gone.first_offset, gone.last_offset) == (48, 328)
+    assert any(
+        "txn-0: cuts offsets 48..328, at least 246 records" in e.text for e in lines(found, 120)
+    )
+
+
+def test_a_damaged_last_batch_is_no_torn_write(killed: Path) -> None:
+    """It had whole records, though none of them can be read."""
+    log = killed / "plain-0" / LOG
+    flip(log, log.stat().st_size - 10)
+    found = verdict(killed, now="dir")
+    [gone] = found.cuts
+    assert (gone.first_offset, gone.last_offset, gone.is_least) == (160, None, True)
+    shown = top_of(found)
+    assert shown[1] == "Cuts    3.52 KiB of plain-0, which cannot be read"
+    (row,) = [each for each in lines(found, 120) if each.text.startswith("start")]
+    assert row.text == "start   plain-0: truncates 3.52 KiB that cannot be read, from offset 160 on"
 
 
 def test_what_a_crash_tore_costs_nothing(killed: Path) -> None:
@@ -329,8 +361,35 @@ def test_what_frees_space(golden: Callable[[str], Path]) -> None:
     end = next(n for n, each in enumerate(shown.lines) if each.startswith("now is"))
     rows = shown.lines[heading + 1 : end]
     first, *others = [row.split() for row in rows]
-    assert first[:4] == ["152", "KiB", "51", "tv2/c2-0/*.deleted"]
+    assert first[1:4] == ["KiB", "51", "tv2/c2-0/*.deleted"]
     assert [each for each in others if each[1] == "KiB"] == []
+
+
+def test_what_removes_it_comes_next(golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """If there is nothing else to do. A path may hold anything, and a broker may run."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "tv2", tmp_path / "a dir")
+    call = ("check", "a dir", "--reclaim", "--now", "dir")
+    before = on_terminal(*call, cwd=tmp_path).lines
+    (free,) = [each for each in before if each.startswith("Free")]
+    size = free.split()[1]
+    assert f"Next    rm 'a dir/c2-0/'*.deleted   # frees {size} KiB" in before
+    deleted = log_dir / f"old-0.{'0' * 32}-delete"
+    deleted.mkdir()
+    (deleted / LOG).write_bytes(b"x" * 900_000)
+    after = on_terminal(*call, cwd=tmp_path).lines
+    assert f"Next    rm -r 'a dir/{deleted.name}'   # frees 879 KiB, the list has more" in after
+    with held(log_dir):
+        after = on_terminal(*call, cwd=tmp_path).lines
+    assert any(each.endswith("can be removed while the broker is stopped") for each in after)
+    assert any(each.startswith("Next    stop the broker, then: rm -r 'a dir/") for each in after)
+    (tmp_path / "a dir").rename(tmp_path / "x")
+    for each in (tmp_path / "x" / "c2-0").glob("*.deleted"):
+        each.unlink()
+    shutil.rmtree(tmp_path / "x" / deleted.name)
+    assert (
+        "Next    nothing to do"
+        in on_terminal("check", "x", "--reclaim", "--now", "dir", cwd=tmp_path).lines
+    )
 
 
 def test_a_log_dir_that_names_no_node_belongs_to_the_only_one(

@@ -141,7 +141,7 @@ def test_what_a_start_deletes(kafka: Path, eoctl: Cli) -> None:
         "alive": 0, "ctp": 1, "plain-group": 1
     }  # fmt: skip
     outcome = eoctl("groups", "describe", kafka, *LATER)
-    assert "2 offsets of 2 group(s) without members are older than seven days" in outcome.errors
+    assert "2 offsets of 2 groups without members are older than seven days" in outcome.errors
     assert "offsets.retention.minutes" in outcome.errors
 
 

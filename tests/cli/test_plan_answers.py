@@ -133,6 +133,12 @@ def test_a_repair_of_a_log_dir_lists_what_it_changes(damaged: Path) -> None:
     )
 
 
+def test_one_file_changes(killed: Path) -> None:
+    (killed / "replication-offset-checkpoint").write_text("0\n1\nplain 0 x\n")
+    plan = said(on_terminal("repair", "killed", "--strategy", "salvage"), "Plan")
+    assert plan.endswith("; 1 file changes")
+
+
 def test_nothing_to_repair(kafka: Path) -> None:
     assert said(on_terminal("repair", "kafka"), "Plan") == "nothing: there is nothing to repair"
 
@@ -141,8 +147,30 @@ def test_move_away_asks_for_what_is_not_known(diverged: Path) -> None:
     flip(diverged / "broker-1" / "div-0" / LOG, 30)
     (diverged / "broker-1" / "__cluster_metadata-0").rename(diverged / "away")
     shown = on_terminal("repair", "broker-1")
-    assert words_of(shown)[-3:] == ["--strategy", "move-away", "--replicated"]
-    assert on_terminal(*words_of(shown)).status == 0
+    assert said(shown, "Next") == "if another broker has it in sync:"
+    words = words_behind(shown)
+    assert words[-3:] == ["--strategy", "move-away", "--replicated"]
+    assert on_terminal(*words).status == 0
+
+
+def words_behind(shown: Shown) -> list[str]:
+    """The command below the condition for it."""
+    place = next(n for n, each in enumerate(shown.lines) if each.startswith("Next"))
+    _, *words = shlex.split(shown.lines[place + 1])
+    return words
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_only_copy_is_confirmed_by_nobody_who_pastes(diverged: Path, width: int) -> None:
+    """Two other brokers have a replica by the metadata, out of the ISR: the condition says so."""
+    flip(diverged / "broker-2" / "calm-0" / LOG, 1000)
+    shown = on_terminal("repair", "broker-2", width=width)
+    assert said(shown, "Next") == (
+        "if the replicas on brokers 1, 3 are lost (see eoctl replicas compare):"
+    )
+    words = words_behind(shown)
+    assert words[-3:] == ["--strategy", "salvage", "--single-copy"]
+    assert on_terminal(*words).status == 0
 
 
 def test_the_end_of_a_transaction(killed: Path, eoctl: Callable[..., Any]) -> None:

@@ -66,6 +66,30 @@ def test_repair_by_moving_away(alone: Path, eoctl: Cli) -> None:
     assert "nothing is known of other replicas" in require_enough(eoctl, alone, *call)
 
 
+@pytest.mark.parametrize("strategy", ["salvage", "move-away"])
+def test_no_strategy_of_repair_points_back(strategy: str, diverged: Path, eoctl: Cli) -> None:
+    """The only replica in the ISR, of three: what is to be tried is not refused."""
+    damage_batches(diverged / "broker-2" / "calm-0")
+    refused = eoctl("repair", diverged / "broker-2" / "calm-0", "--strategy", strategy)
+    assert "eoctl replicas compare with the log dirs of the other brokers" in refused.errors
+    assert "move-away" not in refused.errors.partition("try: ")[2]
+    words = pasted(refused)
+    assert words[-3:] == ["--strategy", "salvage", "--single-copy"]
+    assert eoctl(*words).status == 0
+
+
+def test_a_strategy_that_is_not_refused_is_named(kafka: Path, diverged: Path, eoctl: Cli) -> None:
+    damage_batches(kafka / "plain-0")
+    refused = eoctl("repair", kafka / "plain-0", "--strategy", "move-away")
+    assert pasted(refused)[-2:] == ["--strategy", "salvage"]
+    assert eoctl(*pasted(refused)).status == 0
+    damage_batches(diverged / "broker-3" / "calm-0")
+    refused = eoctl("repair", diverged / "broker-3" / "calm-0", "--strategy", "salvage")
+    first = refused.errors.partition("try: ")[2].partition(";")[0]
+    assert first.endswith("calm-0 --strategy move-away")
+    assert eoctl(*shlex.split(first)[1:]).status == 0
+
+
 def test_repair_without_a_strategy(alone: Path, eoctl: Cli) -> None:
     """One is proposed, with what has to be true for it."""
     damage_batches(alone / "txn-0")

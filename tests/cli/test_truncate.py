@@ -59,11 +59,11 @@ TEXT = "\n".join(
         table(
             "action | file | before_bytes | after_bytes | backup_bytes | reason",
             "truncate | txn-0/00000000000000000000.log | 27718 | 25555 | 2162"
-            " | batches up to offset 311 stay",
+            " | batches below offset 311 stay",
             "truncate | txn-0/00000000000000000000.index | 16384 | 320 | 0"
-            " | entries up to offset 311 stay",
+            " | entries below offset 311 stay",
             "truncate | txn-0/00000000000000000000.timeindex | 16380 | 480 | 0"
-            " | entries up to offset 311 stay",
+            " | entries below offset 311 stay",
             "create | txn-0/00000000000000000311.snapshot | 0 | 792 | 0"
             " | producer state at the end",
         ),
@@ -153,9 +153,9 @@ def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
             "reason": reason,
         }
         for action, name, before, after, kept, reason in (
-            ("truncate", f"{0:020d}.log", 27718, 25555, 2162, "batches up to offset 311 stay"),
-            ("truncate", f"{0:020d}.index", 16384, 320, 0, "entries up to offset 311 stay"),
-            ("truncate", f"{0:020d}.timeindex", 16380, 480, 0, "entries up to offset 311 stay"),
+            ("truncate", f"{0:020d}.log", 27718, 25555, 2162, "batches below offset 311 stay"),
+            ("truncate", f"{0:020d}.index", 16384, 320, 0, "entries below offset 311 stay"),
+            ("truncate", f"{0:020d}.timeindex", 16380, 480, 0, "entries below offset 311 stay"),
             ("create", f"{311:020d}.snapshot", 0, 792, 0, "producer state at the end"),
         )
     ]
@@ -577,8 +577,8 @@ def test_transactions_that_lose_their_marker_hang(kafka: Path, eoctl: Callable) 
     assert all(row["first_offset"] >= 25 for row in rows if row["outcome"] == "removed")
     assert price["producers_count"] == len(price["producers"])
     assert price["acknowledged_records_count"] == price["records_count"]
-    (note,) = [each for each in notes_of(outcome) if "they hang" in each]
-    assert note.startswith("2 transactions keep data and lose their marker")
+    (note,) = [each for each in notes_of(outcome) if "decides anew" in each]
+    assert note.startswith("2 transactions keep data without a marker")
 
 
 def test_group_offsets_beyond_the_end(kafka: Path, eoctl: Callable) -> None:

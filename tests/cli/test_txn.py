@@ -150,7 +150,7 @@ def test_hanging_tells_of_the_open_ones_that_are_not_late(kafka: Path, eoctl: Ca
     """By the clock of a directory whose broker was stopped at once none is."""
     outcome = eoctl("txn", "hanging", "kafka", "--now", "dir", "--output", "jsonl")
     assert (outcome.status, rows_of(outcome)) == (0, [])
-    assert any(note.startswith("2 more are open") for note in notes_of(outcome))
+    assert any(note.startswith("2 more transactions are open") for note in notes_of(outcome))
 
 
 def test_hanging_fields(kafka: Path, eoctl: Callable) -> None:

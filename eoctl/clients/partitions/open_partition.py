@@ -20,6 +20,7 @@ from recovery.changes.journals.listing import ways_out
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of
 from recovery.changes.plans.preconditions import require_checkpoints
 from recovery.replay.recover_state import recovery_price
+from storage.counts import counted
 from storage.dirs.log_dir import PartitionDir, read_log_dir
 from storage.dirs.log_tail import NotClosedError, empty_tail, read_tail
 from storage.dirs.partition import Partition
@@ -85,7 +86,7 @@ def price_of(log_dir_path: str) -> str:
     """
     # Listed again, because partitions may have been made since.
     partitions_count, log_bytes = recovery_price(read_log_dir(log_dir_path))
-    partitions = "1 partition" if partitions_count == 1 else f"{partitions_count} partitions"
+    partitions = counted(partitions_count, "partition")
     return (
         "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
         " watermark stay as they are. The next start of the broker recovers"

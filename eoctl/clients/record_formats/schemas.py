@@ -26,8 +26,8 @@ from uuid import UUID
 
 from eoctl.clients.record_formats.record_text import JsonBytes
 from eoctl.libraries import REQUIREMENTS, install_call
-from eoctl.messages import counted
 from recovery.records.read_options import SCHEMAS_TOPIC, UndecodableError
+from storage.counts import agreeing, counted
 from storage.errors import AccessError, UsageError
 from storage.file_names import parse_partition_name
 
@@ -193,7 +193,7 @@ class Schemas:
 def report_undecoded(counts: Counter[str]) -> Iterator[str]:
     """Yield messages about values that stay bytes, by reason."""
     for reason, count in counts.most_common():
-        stay = "stays" if count == 1 else "stay"
+        stay = agreeing(count, "stays", "stay")
         yield f"{counted(count, 'value')} {stay} bytes: {reason}"
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl import options
 from eoctl.commands.groups.group_context import GroupContext, WantedGroups
 from eoctl.commands.groups.inspect_groups import LogDirs, Now
-from eoctl.messages import counted
 from eoctl.options import Output, given_paths
 from eoctl.output import (
     OutputFormat,
@@ -27,6 +26,7 @@ from eoctl.output import (
 from eoctl.parameters import option, output_option, records_option
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.offset_files import csv_line, is_sayable
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError, pasted
 from storage.files import fsio
@@ -230,7 +230,9 @@ def give(
         notes.append(f"{options.to}: {counted(len(said), 'offset')} of {what}")
     if len(said) < len(rows):
         notes.append(
-            f"{len(rows) - len(said)} offsets are left out. The names of their groups have line"
+            f"{counted(len(rows) - len(said), 'offset')}"
+            f" {agreeing(len(rows) - len(said), 'is', 'are')} left out. The names of their"
+            " groups have line"
             " breaks, which the CSV of Kafka's tool cannot say; -o jsonl has them"
         )
     return len(rows) - len(said)
@@ -287,7 +289,8 @@ def _report(context: GroupContext, rows: Sequence[ExportedOffset]) -> None:
     pending_count = sum(each.pending_producer_id is not None for each in commits)
     if pending_count:
         context.notes.append(
-            f"{pending_count} offsets are pending in a transaction that is open, and left out"
+            f"{counted(pending_count, 'offset')} {agreeing(pending_count, 'is', 'are')} pending"
+            " in a transaction that is open, and left out"
         )
     outside: list[str] = []
     for each in _counting(context):

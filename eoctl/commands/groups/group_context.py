@@ -10,6 +10,7 @@ from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.groups.group_log import GroupLog, LogPlaces, is_expired
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC
@@ -162,7 +163,8 @@ class GroupContext:
         if found:
             groups = len({each.key.group for each in found})
             self.notes.append(
-                f"{len(found)} offsets of {groups} group(s) without members are older than seven"
+                f"{counted(len(found), 'offset')} of {counted(groups, 'group')} without members"
+                f" {agreeing(len(found), 'is', 'are')} older than seven"
                 f" days ({self.moment.describe()}). A broker deletes them minutes after its start,"
                 " unless its offsets.retention.minutes is set higher first"
             )

@@ -23,7 +23,7 @@ from eoctl.commands.txn.written_copies import (
     recovered,
     sources_of,
 )
-from eoctl.messages import counted, listing
+from eoctl.messages import listing
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
 from eoctl.parameters import advanced_option, argument, option, records_option, safety_option
@@ -38,6 +38,7 @@ from recovery.groups.incoming import (
     judge,
 )
 from recovery.groups.offset_files import parse_offsets
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.errors import AccessError, RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, DirState
@@ -649,9 +650,12 @@ class _Import:
             yield from each.notes
         counts = Counter(each.taken for each in offsets)
         if counts[Taken.SKIPPED]:
-            yield f"{counts[Taken.SKIPPED]} offsets left out: the cluster has no such partition"
+            yield (
+                f"{counted(counts[Taken.SKIPPED], 'offset')} left out: the cluster has no such"
+                " partition"
+            )
         if counts[Taken.UNCHANGED]:
-            yield f"{counts[Taken.UNCHANGED]} offsets are committed already, and left as they are"
+            yield f"{counted(counts[Taken.UNCHANGED], 'offset')} unchanged: committed already"
         if renewed:
             names = listing([each.group for each in renewed], "groups")
             yield (f"{names}: empty for some time; a record dates that from now, else they expire")
@@ -664,7 +668,8 @@ class _Import:
         ]
         if dropped:
             yield (
-                f"the leader epochs of {len(dropped)} offsets are left out. The logs here do not"
+                f"the leader epochs of {counted(len(dropped), 'offset')} are left out. The logs"
+                " here do not"
                 " have them there"
             )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
-from eoctl.messages import counted, listing
+from eoctl.messages import listing
 from eoctl.options import Output, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, argument, records_option
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.members import assigned_names
+from storage.counts import counted
 from storage.errors import pasted
 from storage.file_names import TopicPartition
 

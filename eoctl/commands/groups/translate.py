@@ -24,13 +24,14 @@ from eoctl.commands.groups.export import (
     require_writable,
 )
 from eoctl.commands.groups.inspect_groups import LogDirs, Now
-from eoctl.messages import counted, listing
+from eoctl.messages import listing
 from eoctl.options import Output, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat, message
 from eoctl.parameters import option
 from eoctl.progress import Progress
 from recovery.cluster.clusters import image_around
 from recovery.transactions.isolation import Isolation
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import read_log_config

@@ -43,6 +43,7 @@ from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
 from recovery.timeline.spans import join_ended
+from storage.counts import agreeing, counted
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, RefusedError
 from storage.file_names import METADATA_TOPIC, DirState
@@ -477,7 +478,7 @@ class ReportGathering(Generic[Run]):
         yield SourceMark("clock", self._context.moment.describe())
         if run.unreadable_count:
             count = run.unreadable_count
-            what = f"{count} file{'s' * (count != 1)}, or parts of {'them' if count > 1 else 'it'}"
+            what = f"{counted(count, 'file')}, or parts of {'them' if count > 1 else 'it'}"
             names = [row.path for row in run.rows if row.unreadable or row.batches is None]
             more = (
                 f" and {len(names) - REPORTED_COUNT:,} more" if len(names) > REPORTED_COUNT else ""
@@ -549,7 +550,10 @@ def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
         yield VerdictMark("Copies", str(Severity.WARNING), text)
     if len(diverged) > REPORTED_COUNT:
         count = len(diverged) - REPORTED_COUNT
-        text = f"{count:,} more {'pair of copies parts' if count == 1 else 'pairs of copies part'}"
+        text = (
+            f"{counted(count, 'more pair of copies', 'more pairs of copies')}"
+            f" {agreeing(count, 'diverges', 'diverge')}"
+        )
         yield VerdictMark("Copies", str(Severity.WARNING), text)
 
 
@@ -580,7 +584,7 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
     if alone:
         names = {(each.topic, each.partition) for each in alone}
         text = (
-            f"{len(names):,} partition{'s' * (len(names) != 1)} without another replica came back"
+            f"{counted(len(names), 'partition')} without another replica came back"
             f" after a stop that was not clean, the last{_when('at', alone[-1])}. No copy has more"
         )
         yield VerdictMark("Election", RANKS[0], text)

@@ -17,7 +17,6 @@ from eoctl.messages import (
     Line,
     Said,
     answer_width,
-    counted,
     fitting,
     report_answer,
     report_first,
@@ -26,6 +25,7 @@ from eoctl.messages import (
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.plan_actions import show_plan
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.errors import EoctlError, call_text
 
 if TYPE_CHECKING:

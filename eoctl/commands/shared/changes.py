@@ -14,7 +14,6 @@ from eoctl.messages import (
     Line,
     Said,
     answer_width,
-    counted,
     fitting,
     is_for_people,
     report_answer,
@@ -35,6 +34,7 @@ from recovery.changes.journals.journal import Status
 from recovery.changes.journals.losses import lost_by_cut
 from recovery.changes.plans.plan import absolute_path
 from recovery.rules.findings import Severity
+from storage.counts import agreeing, counted
 from storage.errors import EXIT_OK, EoctlError, UsageError, call_text, pasted
 from storage.file_names import METADATA_TOPIC, FileKind, classify
 from storage.files import fsio
@@ -89,8 +89,9 @@ def plan_lines(
     if answer is not None:
         changed = {step.path for each in plans for step in each.steps}
         files = counted(len(changed), "file")
+        changes = agreeing(len(changed), "changes", "change")
         does = [f"{answer.verbs[0]} {each}" for each in answer.does]
-        yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
+        yield said_line(Said("Plan", fitting([f"{does[0]}; {files} {changes}", *does], room)))
         yield _loses("Loses", answer, room)
         yield from _blocks(answer, room)
     call_of_undo = "eoctl undo" if len(plans) == 1 else "eoctl undo --with-later"
@@ -210,7 +211,7 @@ def _blocked(price: dict[str, Any], path: str) -> tuple[str, ...]:
         return ()
     first = min(reopened, key=lambda each: each["first_offset"])
     stops = f"read_committed stops at {first['first_offset']} of {price['cut_start_offset']}"
-    until = f"{counted(count, 'transaction')} {'is' if count == 1 else 'are'} ended"
+    until = f"{counted(count, 'transaction')} {agreeing(count, 'is', 'are')} ended"
     call = ["eoctl", "txn", "abort", path, "--producer-id", str(first["producer_id"])]
     return (f"{stops} until {until}: {call_text(call)}",)
 

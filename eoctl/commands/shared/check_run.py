@@ -35,6 +35,7 @@ from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
 from recovery.start.prediction import STARTS_WITHOUT
+from storage.counts import counted
 from storage.dirs.discovery import discover, read_server_properties
 from storage.errors import (
     EXIT_ACCESS,
@@ -196,7 +197,7 @@ class CheckRun:
                 since = format_time_ms(min(each.read_ms for each in self._state.taken))
                 self.unread_count = self._state.unread_count
                 self.notes.append(
-                    f"{_counted(len(results), 'partition')} as an earlier run found them:"
+                    f"{counted(len(results), 'partition')} as an earlier run found them:"
                     f" unchanged since {since}, not read again"
                 )
         try:
@@ -334,7 +335,7 @@ class CheckRun:
         listed = len(result.findings)
         total = (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
         if total > listed:
-            more = _counted(total - listed, "more finding")
+            more = counted(total - listed, "more finding")
             self.notes.append(f"{row.path}: {more} of the same kinds")
         yield from result.findings
 
@@ -342,9 +343,9 @@ class CheckRun:
         """Return a summary in one sentence."""
         counts = self._counts
         return (
-            f"{_counted(len(self.rows), 'partition')}: {_counted(counts[Severity.ERROR], 'error')},"
-            f" {_counted(counts[Severity.WARNING], 'warning')},"
-            f" {_counted(counts[Severity.NOTE], 'note')}"
+            f"{counted(len(self.rows), 'partition')}: {counted(counts[Severity.ERROR], 'error')},"
+            f" {counted(counts[Severity.WARNING], 'warning')},"
+            f" {counted(counts[Severity.NOTE], 'note')}"
         )
 
     @property
@@ -455,7 +456,3 @@ def _changed_ms(selected: Selected) -> int:
     except AccessError:
         return INT64_MAX
     return newest_ns // 1_000_000
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -15,7 +15,6 @@ from eoctl.messages import (
     Line,
     Said,
     broken,
-    counted,
     fitting,
     listing,
     moment,
@@ -46,6 +45,7 @@ from recovery.fsck.verdict import (
 )
 from recovery.rules.findings import Severity
 from recovery.start.files import StartAction
+from storage.counts import agreeing, counted
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError, call_text, pasted
 from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify, is_below
@@ -144,16 +144,27 @@ def _start_line(verdict: DirectoryVerdict, room: int) -> Said:
         if gone_on:
             long = f"{release} will start {gone_on[0]}"
             return Said("Start", fitting([long], room), Severity.ERROR.rank)
-        return Said("Start", fitting([f"{text}, and removes nothing", text], room))
+        goes = _removed(verdict)
+        return Said(
+            "Start", fitting([f"{text}, and {goes}", f"{release} will start, and {goes}"], room)
+        )
     return Said("Start", _stopped(start, release, room), _rank_of(start))
+
+
+def _removed(verdict: DirectoryVerdict) -> str:
+    """Return what a start removes that truncates no log, in words."""
+    if not verdict.deleted:
+        return "removes no record"
+    directories = counted(len(verdict.deleted), "-delete directory", "-delete directories")
+    return f"removes only {directories}"
 
 
 def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
     places = listing([f"{each.topic}-{each.partition}" for each in verdict.retention], "partitions")
     return [
         (
-            f"{release} will start, and removes nothing; then retention deletes old segments of "
-            f"{places}"
+            f"{release} will start, and {_removed(verdict)}; then retention deletes old segments"
+            f" of {places}"
         ),
         f"{release} will start; then retention deletes old segments of {places}",
         "it will start; then retention deletes old segments",
@@ -232,7 +243,7 @@ def _node(start: NodeStart) -> str:
 
 
 def _cut_rank(verdict: DirectoryVerdict) -> Severity:
-    is_record = any(each.records_count for each in verdict.cuts)
+    is_record = any(each.records_count or each.is_least for each in verdict.cuts)
     return Severity.ERROR if is_record or verdict.not_served else Severity.NOTE
 
 
@@ -256,7 +267,12 @@ def _cut_texts(cuts: Sequence[StartLoss]) -> list[str]:
     if not losing:
         places = listing([f"{each.topic}-{each.partition}" for each in cuts], "partitions")
         log_bytes = sum(each.log_bytes for each in cuts)
-        return [f"{size_text(log_bytes)} of {places}, which hold no whole record"] if cuts else []
+        what = (
+            "which cannot be read"
+            if any(e.is_least for e in cuts)
+            else "which hold no whole record"
+        )
+        return [f"{size_text(log_bytes)} of {places}, {what}"] if cuts else []
     places = listing([f"{each.topic}-{each.partition}" for each in losing], "partitions")
     topics = listing(list(dict.fromkeys(each.topic for each in losing)), "topics")
     count = _count(sum(each.records_count for each in cuts), cuts)
@@ -296,6 +312,9 @@ def _when(cuts: Sequence[StartLoss], *, is_short: bool = False) -> str:
 def _cut_line(cut: StartLoss) -> str:
     """Return the line of a partition that a start truncates."""
     place = f"{cut.topic}-{cut.partition}"
+    if not cut.records_count and cut.is_least:
+        where = "" if cut.first_offset is None else f", from offset {cut.first_offset} on"
+        return f"{place}: truncates {size_text(cut.log_bytes)} that cannot be read{where}"
     if not cut.records_count:
         return f"{place}: truncates {size_text(cut.log_bytes)} without a whole record"
     offsets = f"offsets {cut.first_offset}..{cut.last_offset}"
@@ -544,10 +563,10 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     following = sum(len(each.consequences) for each in verdict.listed)
     parts = [f"rows of {counted(checked.partitions_count, 'partition')}"]
     if following:
-        verb = "follows" if following == 1 else "follow"
+        verb = agreeing(following, "follows", "follow")
         parts.append(f"{counted(following, 'finding')} that {verb} from others")
     if len(verdict.listed) > MAX_FINDINGS:
-        parts.append(f"{len(verdict.listed) - MAX_FINDINGS:,} findings")
+        parts.append(counted(len(verdict.listed) - MAX_FINDINGS, "finding"))
     if checked.unlisted_count:
         parts.append(f"{checked.unlisted_count:,} more of the same kinds, in no output")
     text = f"not shown: {', '.join(parts)}; -v or --output jsonl shows all fields"
@@ -751,11 +770,14 @@ _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"
 def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) -> Iterator[str]:
     if len(run.rows) < len(run.found.selected):
         left_out_count = len(run.found.selected) - len(run.rows)
-        yield f"{left_out_count} partitions were left out, as requested"
+        yield (
+            f"{counted(left_out_count, 'partition')} {agreeing(left_out_count, 'was', 'were')}"
+            " left out, as requested"
+        )
     if request.is_fast and any(row.recovered_bytes for row in rows):
         yield "it verifies checksums, and they were not verified (--fast)"
     if run.unread_count:
-        yield f"{run.unread_count} partitions are unchanged, and were not read again (--resume)"
+        partitions = counted(run.unread_count, "partition")
+        yield f"{partitions} unchanged and not read again (--resume)"
     if run.unreadable_count:
-        count = run.unreadable_count
-        yield f"{count} file{'s' * (count != 1)} could not be read"
+        yield f"{counted(run.unreadable_count, 'file')} could not be read"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import format_time_ms
 from eoctl.console.columns import cell_text
-from eoctl.messages import counted, first_of, listing
+from eoctl.messages import first_of, listing
 from eoctl.output import PLACE, Columns
+from storage.counts import agreeing, counted
 from storage.dirs.acknowledged_offsets import ReplicaStanding
 from storage.dirs.cluster_image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID
 from storage.dirs.topic_settings import (
@@ -301,9 +302,15 @@ def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> It
     if problems:
         yield f"{path}: not all of it could be read. This may be an older state"
     if image.unknown_records_count:
-        yield f"{path}: {image.unknown_records_count} records were not understood"
+        yield (
+            f"{path}: {counted(image.unknown_records_count, 'record')}"
+            f" {agreeing(image.unknown_records_count, 'was', 'were')} not understood"
+        )
     if count := image.open_transaction_records_count:
-        yield f"{path}: {count} records of a metadata transaction that has not ended do not count"
+        yield (
+            f"{path}: {counted(count, 'record')} of a metadata transaction that has not ended"
+            f" {agreeing(count, 'does', 'do')} not count"
+        )
 
 
 def state_words(places: Sequence[InCluster]) -> str:

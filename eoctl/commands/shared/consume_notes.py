@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from eoctl import output
 from eoctl.clients.log.consumer import EndKind
-from eoctl.messages import counted
 from recovery.transactions.isolation import Isolation
+from storage.counts import counted
 from storage.errors import EXIT_FINDINGS, pasted
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.commands.shared.replica_rows import CompareRun
-from eoctl.messages import counted
 from eoctl.progress import Progress
 from recovery.checks.partition_check import CheckOptions
 from recovery.new_log_dir.adopted_topics import Lack, resolve_topics
@@ -18,6 +17,7 @@ from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings
 from recovery.repair.plan import RepairJob, repair_many
 from recovery.repair.repaired import repair_checkpoints
+from storage.counts import counted
 from storage.dirs.topic_settings import read_log_config
 from storage.errors import EoctlError, RefusedError, UsageError, pasted
 from storage.file_names import TopicPartition

@@ -30,6 +30,7 @@ from recovery.replicas.compare import (
     standing_of,
 )
 from recovery.replicas.rejoin import require_follow_offset
+from storage.counts import agreeing, counted
 from storage.dirs.acknowledged_offsets import NOT_KNOWN, in_cluster
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import Selected, discover
@@ -475,7 +476,10 @@ class CompareDirsRun:
             self.notes += run.notes
             self._statuses.add(run.status)
         if alone := len(copies) - len(shared):
-            self.notes.append(f"{alone} partitions are in one of the directories only")
+            self.notes.append(
+                f"{counted(alone, 'partition')} {agreeing(alone, 'is', 'are')} in one of the"
+                " directories only"
+            )
         self.notes += cluster.notes()
         self.notes = list(dict.fromkeys(self.notes))
 

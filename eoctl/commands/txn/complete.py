@@ -21,12 +21,13 @@ from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.append_result import AppendAnswer
 from eoctl.commands.txn.readers import Now, commit_call
-from eoctl.messages import counted, listing
+from eoctl.messages import listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from eoctl.parameters import argument, records_option
 from recovery.cluster.clusters import image_around
 from recovery.transactions.abort import count_open
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition

@@ -17,6 +17,7 @@ from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from eoctl.parameters import output_option, records_option
 from recovery.rules.findings import Severity
+from storage.counts import agreeing, counted
 from storage.errors import EXIT_FINDINGS, UsageError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
@@ -180,9 +181,12 @@ def hanging(
     context = context_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     opened = list(context.open_transactions())
     found = [each for each in opened if each.is_late]
-    if len(opened) > len(found):
+    left_count = len(opened) - len(found)
+    if left_count:
         context.notes.append(
-            f"{len(opened) - len(found)} more are open, and not late by that clock: eoctl txn list"
+            f"{counted(left_count, 'more transaction')} {agreeing(left_count, 'is', 'are')}"
+            " open, and not late"
+            " by that clock: eoctl txn list"
         )
     if found:
         context.notes.append(HOW_TO_END)

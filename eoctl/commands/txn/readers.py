@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import resolve_now
-from eoctl.messages import UNREAD, Said, counted, first_of, moment
+from eoctl.messages import UNREAD, Said, first_of, moment
 from eoctl.options import given_paths
 from eoctl.output import Columns
 from eoctl.parameters import advanced_option, option
@@ -23,6 +23,7 @@ from recovery.transactions.open_transactions import (
     find_open,
 )
 from recovery.transactions.unknown_ends import read_ended
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
 from eoctl.commands.txn.readers import known
-from eoctl.messages import UNREAD, Said, counted
+from eoctl.messages import UNREAD, Said
 from eoctl.options import EngineName
 from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
@@ -16,6 +16,7 @@ from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.transactions.open_transactions import PreparedSearch
+from storage.counts import counted
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
 from storage.producers.pairs import NO_DATA

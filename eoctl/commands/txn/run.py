@@ -35,11 +35,11 @@ from eoctl.commands.shared.append_result import AppendAnswer, places_text
 from eoctl.commands.shared.consume_notes import report_limits
 from eoctl.commands.shared.consume_program import hand_overs
 from eoctl.commands.txn.readers import Now
-from eoctl.messages import counted
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.parameters import advanced_option, argument, option, records_option
 from recovery.transactions.isolation import Isolation
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError, pasted

@@ -16,10 +16,11 @@ from eoctl.lab.bench.scenarios import (
     with_bare,
     with_java,
 )
-from eoctl.messages import counted, report_first
+from eoctl.messages import report_first
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.report_files import require_target
+from storage.counts import counted
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, os_errors
 from storage.files import fsio
 from storage.files.fsio import FileSystem, own_attributes, umask

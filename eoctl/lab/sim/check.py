@@ -15,17 +15,9 @@ from eoctl.lab.checker.operations import SENT
 from eoctl.lab.checker.rules import RULES, Family
 from eoctl.lab.layout import require_whole
 from eoctl.lab.sim.simulate import simulated
-from eoctl.messages import (
-    LABEL_WIDTH,
-    Line,
-    Said,
-    counted,
-    is_for_people,
-    report,
-    said_line,
-    wrapped,
-)
+from eoctl.messages import LABEL_WIDTH, Line, Said, is_for_people, report, said_line, wrapped
 from eoctl.output import OutputFormat, Report, emit, message
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.errors import (
     EXIT_FINDINGS,

@@ -34,9 +34,10 @@ from eoctl.lab.sim.simulate import (
     require_possible,
     require_producer,
 )
-from eoctl.messages import counted, report_first
+from eoctl.messages import report_first
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.progress import Progress
+from storage.counts import counted
 from storage.errors import EXIT_FINDINGS, UsageError, pasted
 
 if TYPE_CHECKING:

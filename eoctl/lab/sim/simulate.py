@@ -27,9 +27,10 @@ from eoctl.lab.layout import (
 )
 from eoctl.lab.nodes.coordinator import has_state
 from eoctl.lab.simulation import Simulation
-from eoctl.messages import counted, folded, report_first
+from eoctl.messages import folded, report_first
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
+from storage.counts import counted
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.backups import default_place
 from recovery.changes.journals.journal import (
+    BACKUP_NAME,
     JOURNAL_NAME,
     PLACE_SUFFIX,
     PLAN_NAME,
@@ -258,8 +259,7 @@ class KeptJournal(NamedTuple):
 
     Attributes:
         journal: None if it does not exist (abandoned) or is damaged: see `problem`.
-        kept_bytes: disk space of the plan, the journal and the backups. A linked file counts
-            if it has no other link.
+        kept_bytes: size of the backups' contents. A linked file counts if it has no other link.
         flagged_in: log dirs that still name it as unfinished, whatever its status is.
     """
 
@@ -329,8 +329,8 @@ def _kept(directory: str) -> KeptJournal:
     with os_errors(directory), os.scandir(directory) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
-            if status.st_nlink == 1:
-                kept_bytes += status.st_blocks * 512
+            if status.st_nlink == 1 and BACKUP_NAME.fullmatch(entry.name):
+                kept_bytes += status.st_size
     if not has_journal(directory):
         return KeptJournal(
             path=directory, status=Status.ABANDONED, journal=None, kept_bytes=kept_bytes

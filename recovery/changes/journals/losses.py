@@ -21,6 +21,7 @@ from recovery.changes.journals.journal import (
     read_journal,
 )
 from recovery.changes.plans.plan import MAX_PLAN_BYTES, PLAN_ID
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, CorruptError, EoctlError
@@ -100,35 +101,30 @@ class Lost(NamedTuple):
 
     def _parts(self) -> Iterator[str]:
         if self.batches_count is None:
-            records = "record" if self.records_count == 1 else "records"
             acknowledged = _acknowledged(self.acknowledged_records_count)
-            yield f"{self.records_count:,} {records}, {acknowledged}"
+            yield f"{counted(self.records_count or 0, 'record')}, {acknowledged}"
         elif self.batches_count and not self.records_count:
-            yield _counted(self.batches_count, "marker")
+            yield counted(self.batches_count, "marker")
         elif self.batches_count:
-            records = _counted(self.records_count or 0, "intact record")
-            batches = "1 batch" if self.batches_count == 1 else f"{self.batches_count:,} batches"
+            records = counted(self.records_count or 0, "intact record")
+            batches = counted(self.batches_count, "batch", "batches")
             yield f"{records} in {batches}, {_acknowledged(self.acknowledged_records_count)}"
         if self.offsets_count:
             least = "at least " if self.is_least else ""
-            offsets = f"{least}{_counted(self.offsets_count, 'offset')}"
+            offsets = f"{least}{counted(self.offsets_count, 'offset')}"
             yield f"{offsets}, {_acknowledged(self.acknowledged_offsets_count)}"
         elif self.is_least and self.acknowledged_offsets_count != 0:
             yield f"a torn end, {_acknowledged(self.acknowledged_offsets_count)}"
         elif self.is_least:
             yield "a torn end" if self.batches_count else "no whole batch; a torn end goes"
         elif self.copies_count and not self.batches_count:
-            copies = "batch" if self.copies_count == 1 else "batches"
-            yield f"no record; {self.copies_count:,} duplicate {copies}"
+            copies = counted(self.copies_count, "duplicate batch", "duplicate batches")
+            yield f"no record; {copies}"
 
 
 def _total(*counts: int | None) -> int | None:
     known = [each for each in counts if each is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _acknowledged(count: int | None) -> str:
@@ -201,9 +197,7 @@ class JournalLoss(NamedTuple):
         lost = self.lost
         is_plain = lost == Lost(lost.offsets_count, acknowledged_offsets_count=lost.offsets_count)
         if is_plain:
-            return (
-                f"{lost.offsets_count:,} acknowledged offset{'s' * (lost.offsets_count != 1)} {by}"
-            )
+            return f"{counted(lost.offsets_count, 'acknowledged offset')} {by}"
         return f"{lost.text}: {by}"
 
 

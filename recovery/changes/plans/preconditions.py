@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.plans.plan import absolute_path, replace_step
+from storage.counts import counted
 from storage.errors import AccessError, FormatError, RefusedError, pasted
 from storage.file_names import (
     CLEANER_NAME,
@@ -186,7 +187,9 @@ def lower_checkpoints(
                 raise error.located(str(path)) from error
             if lowered != before:
                 changes.append("line removed" if is_removed else f"at most {limit}")
-        change = changes[0] if len(changes) == 1 else f"lowered, {len(changes)} partitions"
+        change = (
+            changes[0] if len(changes) == 1 else f"lowered, {counted(len(changes), 'partition')}"
+        )
         if is_repaired:
             change = "rewritten from the lines that parse"
         if changes or is_repaired:

@@ -39,6 +39,7 @@ from recovery.cluster.placement import (
     nodes_of,
 )
 from recovery.rules.findings import Finding, Severity
+from storage.counts import counted
 from storage.dirs.discovery import UNKNOWN_PARTITION, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import AccessError, CorruptError, FormatError, as_argument, pasted
@@ -198,7 +199,7 @@ def check_leftovers(partition: Partition, collector: Collector) -> None:
             "DIR-5",
             partition.path,
             f"{suffix} files are left",
-            found=f"{len(entries)} files, {size_bytes} bytes",
+            found=f"{counted(len(entries), 'file')}, {size_bytes} bytes",
             broker_action=_SUFFIX_ACTIONS[suffix],
         )
 
@@ -382,7 +383,7 @@ def _size(path: str) -> str:
                 files_count += 1
     except OSError as exc:
         return f"cannot be listed: {exc.strerror}"
-    return f"{files_count} files, {size_bytes} bytes"
+    return f"{counted(files_count, 'file')}, {size_bytes} bytes"
 
 
 def _check_checkpoints(
@@ -843,7 +844,7 @@ def _check_assignment(
         return
     placed = topic.partitions.get(name.partition)
     if placed is None:
-        count = f"{len(topic.partitions)} partitions"
+        count = counted(len(topic.partitions), "partition")
         message = "the topic has no such partition"
         add(message, Severity.WARNING, count, str(name.partition), aside)
         return

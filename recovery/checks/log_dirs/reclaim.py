@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.compaction import REPORTED_RATIO, uncompacted
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, EoctlError
+from storage.errors import AccessError, EoctlError, pasted
 from storage.file_names import DirState, FileSuffix
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Reclaimable(NamedTuple):
     """A file or a directory that can be removed while the broker is stopped.
 
     Attributes:
-        size_bytes: the space that its removal frees, by allocated disk blocks.
+        size_bytes: the size of its contents, without holes: a preallocated index is mostly holes.
         why: the reason.
         pattern: a shell pattern for it and all other files with the same reason.
     """
@@ -41,11 +42,28 @@ _SUFFIXES = {
     FileSuffix.TMP: "left by a write that died; never read",
     FileSuffix.PART: "left by a snapshot that was not finished; never read",
 }
+_BACKUPS = "backups of applied plans: eoctl journal prune"
 _DIR_STATES = {
     DirState.DELETE: "a deleted replica; the next start goes on deleting it",
     DirState.STRAY: "set aside by the broker, which does not serve it: make sure that the cluster"
     " has the data",
 }
+
+
+def removal_of(found: Reclaimable) -> str:
+    """Return the shell command that removes it and all other files with the same reason.
+
+    "": decide first whether it can go.
+    """
+    if found.why == _BACKUPS:
+        return f"eoctl journal prune {pasted(found.path)}"
+    if found.why == _DIR_STATES[DirState.STRAY]:
+        return ""
+    if found.path == found.pattern and Path(found.path).is_dir():
+        return f"rm -r {pasted(found.path)}"
+    directory = f"{Path(found.path).parent}/"
+    names = found.pattern.removeprefix(directory).split(f" {directory}")
+    return " ".join(["rm", *(f"{pasted(directory)}{each}" for each in names)])
 
 
 def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
@@ -95,7 +113,7 @@ def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:
             yield _named(each.path, _SUFFIXES[FileSuffix.TMP], pattern)
     backups = f"{log_dir.path.rstrip('/')}.eoctl"
     if Path(backups).is_dir():
-        yield _named(backups, "backups of applied plans: eoctl journal prune", backups)
+        yield _named(backups, _BACKUPS, backups)
 
 
 def _files_of(files: SegmentFiles) -> list[FileEntry]:
@@ -138,16 +156,17 @@ def _number(entry: FileEntry) -> str:
 
 
 def _tree_bytes(path: str) -> int:
-    """Return the blocks of a file, or of all files below a directory, without unreadable files."""
-    total = _disk_bytes(path)
+    """Return the size of a file, or of all files below a directory, without unreadable files."""
+    total = _content_bytes(path)
     for directory, _, names in os.walk(path):
-        total += sum(_disk_bytes(str(Path(directory, name))) for name in names)
+        total += sum(_content_bytes(str(Path(directory, name))) for name in names)
     return total
 
 
-def _disk_bytes(path: str) -> int:
+def _content_bytes(path: str) -> int:
     try:
         status = os.lstat(path)
     except OSError:
         return 0
-    return status.st_blocks * 512
+    # Disk blocks differ between file systems. They only show which part of a file is a hole.
+    return min(status.st_size, status.st_blocks * 512) if stat.S_ISREG(status.st_mode) else 0

@@ -736,3 +736,15 @@ def test_the_help_names_the_commands(eoctl: Callable) -> None:
         assert re.search(rf"^  {name} ", outcome.text, re.MULTILINE)
         assert eoctl("txn", name, "--help").status == 0
     assert eoctl("txn").status == 2
+
+
+def test_one_refusal_of_a_log_dir_names_all_options(kafka: Path, eoctl: Callable) -> None:
+    """By its id as by its producer: the command that is printed is not refused again."""
+    shutil.rmtree(kafka / "__cluster_metadata-0")
+    call = ("txn", "abort", "kafka", "--transactional-id", "open-1", *LATE)
+    refused = eoctl(*call)
+    assert refused.status == 4
+    assert "replication factor is unknown" in refused.errors
+    assert "producer 40 is overdue" in refused.errors
+    assert f"eoctl {' '.join(call)} --single-copy --force-overdue" in refused.errors
+    assert eoctl(*call, "--single-copy", "--force-overdue").status == 0

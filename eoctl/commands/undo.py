@@ -50,6 +50,7 @@ def command(
     from storage.files.fsio import FileSystem
 
     given = {each.path: each for each in map(_newest, journals)}
+    asked = [*given]
     for each in given.values():  # before newer journals are undone in vain
         require_undo(each)
     if with_later:
@@ -62,7 +63,7 @@ def command(
     try:
         for each in found:
             if dry_run:
-                check_undo(each)
+                check_undo(each, found[: len(rows)])
                 rows.append(_row(each))
                 continue
             with (
@@ -85,7 +86,9 @@ def command(
         if rows:  # even before an error, as these are undone
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
-            report_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
+            shown = found[: len(rows)]
+            words = (*(["--with-later"] if with_later else ()), *asked)
+            report_answer(undone_lines(shown, words if dry_run else ()), output)
 
 
 def _newest(path: str) -> Journal:

@@ -142,12 +142,12 @@ def test_an_answer_names_what_waits_and_the_option(killed: Path) -> None:
         assert shown.status == 5
         answer = [each for each in shown.lines if each[:4] in {label, "Wait", "Next"}]
         asked = " ".join([call, *apply, "--single-copy"])
+        only = f"if this directory is the only replica that counts: {asked}"
         assert answer == [
             f"{label}    nothing: 2 transactions wait",
             f"Waits   open-2: killed/txn-1: {unknown}",
             f"Waits   open-1: killed/txn-0: {unknown}",
-            "Next    add --metadata-dir DIR with the cluster's metadata; if this directory is the "
-            f"only replica that counts: {asked}",
+            f"Next    add --metadata-dir DIR with the cluster's metadata; {only}",
         ]
 
 

@@ -15,6 +15,7 @@ writes at every start and stop. Then nothing can safely be restored.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -74,12 +75,12 @@ class Restored:
         for each in later:
             self.journals.add(each.path)
             self._listings |= {path: facts.files for path, facts in each.directories.items()}
-            made, sessions = each.made_directories, ()
+            made, steps = each.made_directories, each.steps
             if each.appends is not None:
                 made = frozenset(each.appends.new_directories)
-                sessions = each.appends.sessions
-            self._listings |= dict.fromkeys(made, {})
-            self._before |= {step.path: step.before for step in (*each.steps, *sessions)}
+                steps += each.appends.sessions
+            self._listings |= {path: {} for path in made}
+            self._before |= {step.path: step.before for step in steps}
 
     def list_files(self, directory: str) -> dict[str, tuple[int, int]]:
         """Return size and mtime_ns of the files of a directory. Raises AccessError."""
@@ -114,9 +115,8 @@ def check(found: Journal, restored: Restored) -> None:
             f"{found.path}: was interrupted, and its files were changed since, as by a broker: it "
             "cannot be undone"
         )
-    reason = (
-        _why_changed(found, restored) if found.status is Status.APPLIED else why_not_ours(found)
-    )
+    is_applied = found.status is Status.APPLIED
+    reason = _why_changed(found, restored) if is_applied else why_not_ours(found)
     if reason:
         raise RefusedError(
             f"{reason} since, as by a broker that ran; going on would lose that",
@@ -438,13 +438,22 @@ def _state_after(restored: Restored, found: Journal, step: JournalStep) -> StepS
     return StepState.AFTER if is_after else StepState.CHANGED
 
 
+def moved_back(log_dir: str) -> str:
+    """Return the step that lets a journal be undone whose log dir is elsewhere now."""
+    return f"move the log dir back to {pasted(log_dir)}, where the change was applied"
+
+
 def require_undo(found: Journal) -> None:
     """Refuse an impossible undo: this plan, or a later applied plan, has no backup.
 
     Raises:
         RefusedError: the undo is impossible.
-        AccessError: its place cannot be listed.
+        AccessError: its place cannot be listed, or a log dir is not where the change was applied.
     """
+    for each in found.log_dirs:
+        if not Path(each).is_dir():
+            error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise AccessError(error, each, next_step=moved_back(each))
     if not found.has_backup:
         raise RefusedError(f"{found.path}: was applied without a backup, so it cannot be undone")
     if later := later_without_backup(found):

@@ -239,6 +239,21 @@ def test_an_older_one_waits_for_the_later(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("undo", older).status == 0
 
 
+def test_a_log_dir_that_was_moved(applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """The journal restores files by their paths, and names the path."""
+    for name in ("kafka", "kafka.eoctl"):
+        (kafka.parent / name).rename(kafka.parent / f"moved{name.removeprefix('kafka')}")
+    moved = kafka.parent / "moved"
+    words = refuses(eoctl, moved, f"its changes were applied at {kafka}", moved, status=2)
+    assert f"move the log dir back to {kafka}" in words
+    words = refuses(eoctl, moved, f"{kafka}: No such file", journal_of(moved), status=3)
+    assert f"move the log dir back to {kafka}" in words
+    for name in ("kafka", "kafka.eoctl"):
+        (kafka.parent / f"moved{name.removeprefix('kafka')}").rename(kafka.parent / name)
+    assert eoctl("undo", kafka).status == 0
+    applied.require_restored()
+
+
 def test_a_dry_run_with_later_changes(kafka: Path, eoctl: Callable) -> None:
     """What the undo of the later ones will restore counts, not what is on disk now."""
     before = tree_of(kafka)

@@ -693,7 +693,7 @@ def test_an_epoch_above_the_coordinators_is_refused(kafka: Path, eoctl: Callable
     replace_state(kafka, "open-1", producer_epoch=-1)
     outcome = eoctl(*ABORT)
     assert outcome.status == 4
-    assert "the coordinator of 'open-1' is at -1: its log has lost what it knew" in outcome.errors
+    assert "the coordinator of 'open-1' is at -1: its log has lost newer records" in outcome.errors
 
 
 def test_an_unknown_producer_is_a_wrong_call(kafka: Path, eoctl: Callable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import resolve_now
@@ -49,7 +50,7 @@ from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
     from storage.dirs.offset_ledger import OffsetSpan
+    from storage.formats.transaction_state import TransactionState
     from storage.producers.pairs import EndedBlock
 
 
@@ -146,6 +148,16 @@ class EndedTransaction(NamedTuple):
     last_offset: int
     timestamp_ms: int
     outcome: BatchOutcome
+
+    def ends(self, state: TransactionState, epoch: int) -> bool:
+        """Return whether it is the newest transaction of an id, which began with `epoch`."""
+        if self.producer_id != state.producer_id or self.timestamp_ms < state.start_timestamp_ms:
+            return False
+        from recovery.transactions.abort import client_version
+        from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
+
+        may_bump = client_version(state) >= EPOCH_BUMP_VERSION
+        return self.marker_epoch in ({epoch, epoch + 1} if may_bump else {epoch})
 
 
 class TxnContext:
@@ -531,16 +543,25 @@ UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPAR
 
 
 def how_to_commit(
-    context: TxnContext, found: Iterable[tuple[str | None, int, int, str | None]]
+    context: TxnContext,
+    found: Iterable[tuple[str | None, int, int, str | None]],
+    aborted: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Yield the command for a commit decided elsewhere, if any of these may be such a transaction.
 
     Args:
         context: the partitions and coordinators.
         found: transactional id, producer id, producer epoch, status by the coordinator.
+        aborted: by id, a partition with the ABORT marker of this transaction.
     """
     for name, producer_id, producer_epoch, status in found:
         if name is not None and status in UNDECIDED:
+            if name in aborted:
+                yield (
+                    f"{name} is {status} by its coordinator, but {aborted[name]} has its ABORT "
+                    "marker: eoctl cannot commit it any more"
+                )
+                continue
             log_dirs = [each.path for each in context.found.log_dirs]
             call = commit_call(log_dirs, name, producer_id, producer_epoch)
             yield (

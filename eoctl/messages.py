@@ -71,6 +71,13 @@ def answer_width(output: OutputFormat) -> int:
     return screen_size()[0] if is_for_people(output) else WIDE
 
 
+def step_text(sentence: str) -> str:
+    """Return the sentence of a remedy as the text of a Next line: `start the broker`."""
+    first, rest = sentence[:1], sentence[1:]
+    is_word = rest[:1].islower() or rest[:1] == " "
+    return f"{first.lower() if is_word else first}{rest.removesuffix('.')}"
+
+
 def report_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     """Write the answer: on a terminal with the rows, else on stderr, where logs keep it."""
     lines = map(_as_line, said)

@@ -62,7 +62,7 @@ def notes_of(outcome: Outcome) -> list[str]:
     return [each["message"] for each in said if each["level"] != "answer"]
 
 
-LABELS = ("Plan", "Loses", "Lost", "Blocked", "Owner", "Done", "Undo", "Next", "Found")
+LABELS = ("Plan", "Loses", "Lost", "Blocked", "Owner", "Done", "Undo", "Next", "Found", "Waits")
 
 
 def split_answer(errors: str) -> tuple[list[str], list[str]]:

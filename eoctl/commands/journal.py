@@ -205,6 +205,7 @@ def _pruned(
     """Return rows, notes, and errors. An error does not stop the removal of other journals."""
     import time
 
+    from eoctl.messages import counted
     from recovery.changes.journals.listing import remove_journal, why_it_stays
     from storage.errors import EoctlError
     from storage.files.fsio import FileSystem
@@ -213,6 +214,7 @@ def _pruned(
     rows: list[Sequence[Any]] = []
     notes: list[str] = []
     errors: list[EoctlError] = []
+    ends = 0  # changes that cannot be undone without these journals
     fs = FileSystem()
     for each in kept:
         try:
@@ -228,6 +230,9 @@ def _pruned(
             errors.append(error)
             continue
         rows.append((Path(each.path).name, _status(each), each.kept_bytes, apply, each.path))
+        found = each.journal
+        ends += found is not None and found.has_backup and _status(each) == "applied"
     if rows and not apply:
-        notes.append("nothing was removed: --apply removes it, and then nothing can be undone")
+        then = f"; then eoctl cannot undo {counted(ends, 'change')} any more" if ends else ""
+        notes.append(f"nothing was removed: --apply removes {counted(len(rows), 'journal')}{then}")
     return rows, notes, errors

@@ -50,6 +50,7 @@ def command(
     from storage.files.fsio import FileSystem
 
     given = {each.path: each for each in map(_newest, journals)}
+    asked = [*given]
     for each in given.values():  # before newer journals are undone in vain
         require_undo(each)
     if with_later:
@@ -62,7 +63,7 @@ def command(
     try:
         for each in found:
             if dry_run:
-                check_undo(each)
+                check_undo(each, found[: len(rows)])
                 rows.append(_row(each))
                 continue
             with (
@@ -85,7 +86,9 @@ def command(
         if rows:  # even before an error, as these are undone
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
-            report_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
+            shown = found[: len(rows)]
+            words = (*(["--with-later"] if with_later else ()), *asked)
+            report_answer(undone_lines(shown, words if dry_run else ()), output)
 
 
 def _newest(path: str) -> Journal:
@@ -101,6 +104,7 @@ def _newest(path: str) -> Journal:
     from recovery.changes.journals.backups import default_place
     from recovery.changes.journals.journal import Status, read_journal
     from recovery.changes.journals.listing import list_journals
+    from recovery.changes.undo import moved_back
     from storage.errors import UsageError, pasted
     from storage.file_names import META_PROPERTIES_NAME
 
@@ -113,15 +117,21 @@ def _newest(path: str) -> Journal:
         if each.problem is not None:
             raise each.problem
     found = [each.journal for each in kept if each.journal is not None]
-    # One directory may have journals of several log dirs.
-    found = [each for each in found if str(place) in map(os.path.realpath, each.log_dirs)]
     open_ones = [each for each in found if each.status is not Status.UNDONE]
-    if not open_ones:
+    # One directory may have journals of several log dirs.
+    ours = [each for each in open_ones if str(place) in map(os.path.realpath, each.log_dirs)]
+    if not ours and open_ones:
+        other = open_ones[-1].log_dirs[0]
+        raise UsageError(
+            f"{path}: its changes were applied at {other}, and an undo restores files there",
+            next_step=f"{moved_back(other)}, then eoctl undo {pasted(other)}",
+        )
+    if not ours:
         raise UsageError(
             f"{path}: nothing there can be undone",
             next_step=f"eoctl journal list {pasted(path)}",
         )
-    newest = max(open_ones, key=lambda each: each.order)
+    newest = max(ours, key=lambda each: each.order)
     message(f"{path}: its newest change is {newest.path}: {newest.command}")
     return newest
 

@@ -45,7 +45,8 @@ def duration_text(duration_ms: int) -> str:
     return sign + " ".join(parts) if parts else "0 ms"
 
 
-# Only for people. Programs get the seconds of a finding as a number.
+# Only for people, on a terminal and in a pipe. Programs get the seconds of a finding in jsonl.
+SENTENCE = "message"  # the column with sentences
 _SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 TIE = "\x1f"  # a blank at which no line is broken
 
@@ -174,8 +175,11 @@ def plain_text(name: str, value: Any) -> str:
 
     Separators and control characters are escaped.
     """
-    if facts_of(name).kind is Kind.COMMAND and isinstance(value, str):
-        value = printable_call(value)
+    if isinstance(value, str):
+        if name == SENTENCE:
+            value = with_durations(value)
+        elif facts_of(name).kind is Kind.COMMAND:
+            value = printable_call(value)
     return printable(cell_text(value))
 
 
@@ -184,15 +188,15 @@ def plain_line(names: tuple[str, ...], values: Sequence[Any]) -> str:
     cells = [str(value) if type(value) is int else cell_text(value) for value in values]
     text = "\t".join(cells)
     is_plain = text.count("\t") < len(cells) and text.replace("\t", "").isprintable()
-    if is_plain and not has_commands(names):
+    if is_plain and not _has_other_texts(names):
         return text
     return "\t".join(map(plain_text, names, values))
 
 
 @cache
-def has_commands(names: tuple[str, ...]) -> bool:
-    """Return whether some of the columns have commands."""
-    return any(facts_of(each).kind is Kind.COMMAND for each in names)
+def _has_other_texts(names: tuple[str, ...]) -> bool:
+    """Return whether `plain_text` changes the values of some of the columns."""
+    return any(each == SENTENCE or facts_of(each).kind is Kind.COMMAND for each in names)
 
 
 def cell_text(value: Any) -> str:

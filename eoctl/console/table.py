@@ -18,7 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eoctl.console.columns import Facts, Kind, facts_of, printable, readable
+from eoctl.console.columns import (
+    SENTENCE,
+    Facts,
+    Kind,
+    facts_of,
+    printable,
+    readable,
+    with_durations,
+)
 from eoctl.console.style import FAINT, HEADING, is_colored, style_of
 
 if TYPE_CHECKING:
@@ -126,12 +134,14 @@ def _column(
 ) -> _Column:
     place, facts = columns.index(name), facts_of(name)
     values = [row[place] for row in rows]
-    kinds = [facts.kind] * len(rows)
+    names = [name] * len(rows)
     if name == VALUE:
-        kinds = [facts_of(str(row[0]).rpartition(".")[2]).kind for row in rows]
+        names = [str(row[0]).rpartition(".")[2] for row in rows]
     cells = [
-        printable(readable(kind, value, is_utc=inspect.is_utc))
-        for kind, value in zip(kinds, values, strict=True)
+        printable(with_durations(value))
+        if each == SENTENCE and isinstance(value, str)
+        else printable(readable(facts_of(each).kind, value, is_utc=inspect.is_utc))
+        for each, value in zip(names, values, strict=True)
     ]
     # Numbers in a column of kind text, which the table of columns does not list.
     is_number = any(isinstance(each, int) for each in values) and all(

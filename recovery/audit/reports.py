@@ -347,10 +347,17 @@ def _with(summary: Summary, behind: UnknownEnds) -> Summary:
 
 
 def _with_decided(rows: NDArray[Any], decided: Sequence[DecidedData]) -> NDArray[Any]:
-    """Count data again whose own marker may be damaged: the next marker does not decide it."""
+    """Count data again whose own marker may be damaged: the next marker does not decide it.
+
+    Data that may be open stays open, as a broker has it and `txn list` prints it.
+    """
     rows = rows.copy()
     names = {COMMIT: "committed", ABORT: "aborted"}
+    opened = set[int]()
     for each in decided:
+        if each.may_be_open:
+            opened.add(each.producer_id)
+            continue
         row = int(np.searchsorted(rows["producer_id"], each.producer_id))
         counts = (("batches", each.batches_count), ("records", each.records_count))
         counted, name = names.get(each.marker_kind), names.get(each.kind)
@@ -368,6 +375,8 @@ def _with_decided(rows: NDArray[Any], decided: Sequence[DecidedData]) -> NDArray
             part = "head" if rows["first_marker"]["kind"][row] == NO_MARKER else "tail"
             for what, count in counts:
                 rows[part][what][row] -= count
+            if each.producer_id in opened:
+                continue  # the part begins with the data before, which may be open
             rows[part]["first_offset"][row] = max(each.next_offset, 0)
             if each.next_offset < 0:
                 rows[part][row] = np.zeros(1, PART_DTYPE)[0]

@@ -427,12 +427,17 @@ def _already_applied(found: Journal) -> Applied:
     return Applied(found, was_done=True)
 
 
-def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepState]]) -> None:
+def require_untouched(
+    found: Journal,
+    steps: Iterable[tuple[JournalStep, StepState]],
+    listed: Callable[[str], dict[str, tuple[int, int]]] = list_files,
+) -> None:
     """Check that only eoctl changed the directories of a plan since it was begun.
 
     Args:
         found: its journal.
         steps: the steps to check, with their states.
+        listed: lists a directory.
 
     Raises:
         RefusedError: a file is neither as before nor as after the plan. Or an untouched file was
@@ -446,7 +451,7 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
     made_directories = found.made_directories
     for directory, before in found.directories.items():
         is_not_made = directory in made_directories and not os.path.lexists(directory)
-        now = {} if is_not_made else list_files(directory)
+        now = {} if is_not_made else listed(directory)
         for name in sorted(now.keys() | before.files.keys()):
             path = str(Path(directory, name))
             if path in touched:

@@ -15,6 +15,7 @@ writes at every start and stop. Then nothing can safely be restored.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,7 @@ from recovery.changes.apply import (
 from recovery.changes.journals import journal, listing
 from recovery.changes.journals.backups import stating
 from recovery.changes.journals.journal import BackupKind, Journal, Status
-from recovery.changes.journals.listing import later_applied, later_without_backup
+from recovery.changes.journals.listing import later_applied, later_without_backup, unfinished_path
 from recovery.changes.plans.file_facts import (
     UNREADABLE,
     has_bytes_of,
@@ -50,9 +51,10 @@ from storage.files import fsio
 from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from recovery.changes.journals.journal import Appends, JournalStep
+    from recovery.changes.plans.file_facts import FileFacts
     from storage.files.fsio import FileSystem
 
 
@@ -62,11 +64,45 @@ if TYPE_CHECKING:
 # files come from their backups. New partitions are removed under a name that a broker deletes.
 
 
+class Restored:
+    """The files as they will be when later changes are undone."""
+
+    def __init__(self, later: Iterable[Journal] = ()) -> None:
+        """`later`: the journals to undo first, the newest first."""
+        self.journals: set[str] = set()
+        self._before: dict[str, FileFacts | None] = {}
+        self._listings: dict[str, dict[str, tuple[int, int]]] = {}
+        for each in later:
+            self.journals.add(each.path)
+            self._listings |= {path: facts.files for path, facts in each.directories.items()}
+            made, steps = each.made_directories, each.steps
+            if each.appends is not None:
+                made = frozenset(each.appends.new_directories)
+                steps += each.appends.sessions
+            self._listings |= {path: {} for path in made}
+            self._before |= {step.path: step.before for step in steps}
+
+    def list_files(self, directory: str) -> dict[str, tuple[int, int]]:
+        """Return size and mtime_ns of the files of a directory. Raises AccessError."""
+        found = self._listings.get(directory)
+        return list_files(directory) if found is None else found
+
+    def is_changed(self, path: str) -> bool:
+        """Return whether the undo of the later changes changes a file."""
+        listing = self._listings.get(str(Path(path).parent))
+        return path in self._before or (listing is not None and Path(path).name not in listing)
+
+    def size_and_time(self, path: str) -> tuple[int, int] | None:
+        """Return size and mtime_ns of a file that is changed, None if it will not exist."""
+        before = self._before.get(path)
+        return None if before is None else (before.file_bytes, before.mtime_ns)
+
+
 MAX_SESSION_BYTES = 16 << 20
 _SESSION_FORMATS = ("eoctl producer session", "eoctl copy session")
 
 
-def check(found: Journal) -> None:
+def check(found: Journal, restored: Restored) -> None:
     """Check that the run can be undone, in addition to the general checks of this module.
 
     Raises:
@@ -79,7 +115,8 @@ def check(found: Journal) -> None:
             f"{found.path}: was interrupted, and its files were changed since, as by a broker: it "
             "cannot be undone"
         )
-    reason = _why_changed(found) if found.status is Status.APPLIED else why_not_ours(found)
+    is_applied = found.status is Status.APPLIED
+    reason = _why_changed(found, restored) if is_applied else why_not_ours(found)
     if reason:
         raise RefusedError(
             f"{reason} since, as by a broker that ran; going on would lose that",
@@ -89,7 +126,8 @@ def check(found: Journal) -> None:
     for each in appends.new_directories:
         require_no_strangers(each)
     for step in found.steps:
-        _require_old_bytes(found, step)
+        if not (step.backup_kind is BackupKind.END and restored.is_changed(step.path)):
+            _require_old_bytes(found, step)
     for step in appends.sessions:
         require_outside_log_dirs(step.path)
         _require_session(step.path)
@@ -103,17 +141,22 @@ def _appends_of(found: Journal) -> Appends:
     return found.appends
 
 
-def _why_changed(found: Journal) -> str:
+def _why_changed(found: Journal, restored: Restored) -> str:
     """Return a difference to the state that the run left, or ""."""
     appends = _appends_of(found)
     for directory, after in appends.end_directories.items():
-        now = list_files(directory)
+        now = restored.list_files(directory)
         for name in sorted(now.keys() | after.files.keys()):
             if now.get(name) != after.files.get(name):
                 what = "was changed" if name in after.files else "was made"
                 return f"{Path(directory, name)}: {what}"
     for path, facts in appends.ends.items():
-        if not is_still(path, facts):
+        if restored.is_changed(path):
+            then = None if facts is None else (facts.file_bytes, facts.mtime_ns)
+            is_same = restored.size_and_time(path) == then
+        else:
+            is_same = is_still(path, facts)
+        if not is_same:
             return f"{path}: was changed"
     return ""
 
@@ -347,8 +390,12 @@ def _revert(
             fsio.sync_dir(fs, directory)
 
 
-def check_undo(found: Journal) -> dict[str, StepState]:
+def check_undo(found: Journal, later: Sequence[Journal] = ()) -> dict[str, StepState]:
     """Check that a plan can be undone, and return the state of each of its steps by path.
+
+    Args:
+        found: its journal.
+        later: the journals that are undone first, the newest first. They passed this check.
 
     Raises:
         RefusedError: as `undo`.
@@ -356,17 +403,19 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     """
     require_undo(found)
     require_in_reach(found.touched_directories, found.log_dirs)
-    listing.require_no_other(found)
-    _require_newest(found)
+    restored = Restored(later)
+    if not any(unfinished_path(each) in restored.journals for each in found.log_dirs):
+        listing.require_no_other(found)
+    _require_newest(found, restored.journals)
     if found.appends is not None:
-        check(found)
+        check(found, restored)
         return {}
-    states = {each.path: state_of(found, each) for each in found.steps}
+    states = {each.path: _state_after(restored, found, each) for each in found.steps}
     steps = [(each, states[each.path]) for each in found.steps]
     if found.status is Status.APPLIED:
         # Any file not in its later state was changed, even if somebody restored the old file.
         steps = [(e, s if s is StepState.AFTER else StepState.CHANGED) for e, s in steps]
-    require_untouched(found, steps)
+    require_untouched(found, steps, restored.list_files)
     for directory in sorted(found.made_directories):
         require_no_strangers(directory)
     for each in found.steps:
@@ -379,13 +428,32 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     return states
 
 
+def _state_after(restored: Restored, found: Journal, step: JournalStep) -> StepState:
+    """Return the state of a step when the later changes are undone."""
+    if not restored.is_changed(step.path):
+        return state_of(found, step)
+    now = restored.size_and_time(step.path)
+    is_removed = step.action is Action.REMOVE
+    is_after = now is None if is_removed else now == (step.after_bytes, step.after_mtime_ns)
+    return StepState.AFTER if is_after else StepState.CHANGED
+
+
+def moved_back(log_dir: str) -> str:
+    """Return the step that lets a journal be undone whose log dir is elsewhere now."""
+    return f"move the log dir back to {pasted(log_dir)}, where the change was applied"
+
+
 def require_undo(found: Journal) -> None:
     """Refuse an impossible undo: this plan, or a later applied plan, has no backup.
 
     Raises:
         RefusedError: the undo is impossible.
-        AccessError: its place cannot be listed.
+        AccessError: its place cannot be listed, or a log dir is not where the change was applied.
     """
+    for each in found.log_dirs:
+        if not Path(each).is_dir():
+            error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise AccessError(error, each, next_step=moved_back(each))
     if not found.has_backup:
         raise RefusedError(f"{found.path}: was applied without a backup, so it cannot be undone")
     if later := later_without_backup(found):
@@ -402,9 +470,9 @@ def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:
     return has_whole_backup(found, step)
 
 
-def _require_newest(found: Journal) -> None:
+def _require_newest(found: Journal, undone: Collection[str]) -> None:
     """Refuse if a later plan is applied: plans are undone in reverse order."""
-    if later := later_applied(found):
+    if later := later_applied(found, undone):
         raise RefusedError(
             f"{found.path}: a later plan for the same log dir is applied: {later}",
             next_step=f"eoctl undo {pasted(later)}   # first",

@@ -10,7 +10,7 @@ DIRECTORIES = (
         title="Every directory in a log dir is a partition or one that a broker makes.",
         severity=Severity.ERROR,
         broker="refuses to start",
-        fix="Move it out of the log dir.",
+        fix="Move the directory out of the log dir.",
         kafka="LogManager.loadLogs, UnifiedLog.parseTopicPartitionName",
         test="planted/dirs.py",
     ),
@@ -32,7 +32,7 @@ DIRECTORIES = (
         ),
         severity=Severity.ERROR,
         broker="refuses to start, or takes the log dir offline",
-        fix="Repair it by hand, from another log dir of the node.",
+        fix="Repair meta.properties by hand, from another log dir of the node.",
         excuse="A warning if only the given release refuses it.",
         kafka="MetaPropertiesEnsemble",
         test="planted/dirs.py",
@@ -48,7 +48,7 @@ DIRECTORIES = (
             "sets the directory aside as -stray, deletes it (before 3.7.1), or does not start "
             "with a damaged file"
         ),
-        fix="Find out which topic the data is of before you change anything.",
+        fix="Find out which topic the data belongs to before you change anything.",
         excuse=(
             "A note or a warning if the broker repairs it, or if newer metadata may explain it."
         ),
@@ -250,7 +250,7 @@ DIRECTORIES = (
         ),
         severity=Severity.ERROR,
         broker="ignores the file",
-        fix="The message says where the backups are; eoctl journal shows what can be read.",
+        fix="Look at the backups that the message names; eoctl journal shows the readable entries.",
         kafka="none: a file of eoctl",
         test="cli/test_journal.py",
     ),

@@ -283,7 +283,7 @@ def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> 
         RefusedError: the partition has a higher epoch than the coordinator: the coordinator's log
             has lost records.
     """
-    lost = "its log has lost what it knew"
+    lost = "its log has lost newer records"
     known = found.coordinator_producer_epoch
     if known is not None and found.producer_epoch > known:
         raise RefusedError(
@@ -492,14 +492,20 @@ def _why(wanted: Committable, metadata: Metadata) -> str:
         if state.producer_epoch in {wanted.producer_epoch, raised}:
             return "it was aborted"
     if not is_its:
-        return "of that producer id nothing goes on any more; it may have been aborted"
+        return (
+            f"check producer id {wanted.producer_id} for a typing error; if it is right, its "
+            "transaction has ended, and may have been aborted"
+        )
     if state.producer_epoch > wanted.producer_epoch:
         return (
-            "a newer producer or transaction has the id: this transaction has ended, and may have "
-            "been aborted"
+            "a newer producer or transaction has the id: check the epoch for a typing error; if it"
+            " is right, this transaction has ended, and may have been aborted"
         )
     if state.producer_epoch < wanted.producer_epoch:
-        return "that is older: the coordinator's log has lost what it knew"
+        return (
+            f"epoch {wanted.producer_epoch} is newer: check it for a typing error; if it is right,"
+            " the coordinator's log has lost its newest records of the id"
+        )
     return "no transaction of that epoch goes on; it may have been aborted"
 
 

@@ -264,6 +264,7 @@ class DecidedData(NamedTuple):
         kind: its outcome: COMMIT, ABORT or UNKNOWN.
         marker_kind: of that marker. NO_MARKER: there is none.
         next_offset: of the next data before that marker. -1: there is none.
+        may_be_open: as in UnknownTransaction. To a broker it is open.
     """
 
     producer_id: int
@@ -272,6 +273,7 @@ class DecidedData(NamedTuple):
     batches_count: int
     records_count: int
     next_offset: int
+    may_be_open: bool
 
 
 class UnknownEnds(NamedTuple):
@@ -625,6 +627,7 @@ class _Decisions:
                 kind = self._by_coordinator(producer_id, group, ended, behind)
             if kind == _CONTINUES:
                 continue
+            is_ended = self._is_ended(ended, piece, behind)
             self._decided.append(
                 DecidedData(
                     producer_id=producer_id,
@@ -633,11 +636,10 @@ class _Decisions:
                     batches_count=sum(each.batches for each in group),
                     records_count=sum(each.records for each in group),
                     next_offset=-1 if behind is None else behind.first_offset,
+                    may_be_open=kind == UNKNOWN and not is_ended,
                 )
             )
-            self._end(
-                producer_id, group, kind, relevant, is_ended=self._is_ended(ended, piece, behind)
-            )
+            self._end(producer_id, group, kind, relevant, is_ended=is_ended)
             group = []
 
     def _at_marker(

@@ -449,10 +449,10 @@ def test_a_state_of_other_columns_is_read_again(
     assert "1 partition as an earlier run found" in eoctl(*call).errors
 
 
-def test_the_age_of_an_open_transaction_is_in_seconds(
-    kafka: Path, eoctl: Callable[..., Any]
-) -> None:
-    """Producer 40 wrote its last batch at 1,795,229,940,645 ms."""
-    outcome = eoctl("check", kafka / "txn-0", "--now", "2026-11-21T04:00:00Z")
+def test_the_age_of_an_open_transaction(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    """Producer 40 wrote its last batch at 1,795,229,940,645 ms. Programs get seconds."""
+    call = ("check", kafka / "txn-0", "--now", "2026-11-21T04:00:00Z")
     now_ms = 1_795_233_600_000
-    assert f"its last batch is {(now_ms - 1_795_229_940_645) / 1000:.0f} s old" in outcome.text
+    seconds = f"its last batch is {(now_ms - 1_795_229_940_645) / 1000:.0f} s old"
+    assert seconds in eoctl(*call, "--output", "jsonl").text
+    assert "its last batch is 1 h old" in eoctl(*call).text

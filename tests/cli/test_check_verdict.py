@@ -178,6 +178,9 @@ def test_what_a_broker_dies_of_is_a_no(kafka: Path, name: str) -> None:
     assert found.answer is Answer.NO
     assert name.rpartition("/")[2] in top_of(found)[0]
     assert found.call is not None
+    step = next(each for each in top_of(found) if each.startswith("Next"))
+    assert re.match("Next    [a-z]", step)  # a command or an imperative
+    assert not step.endswith(".")
 
 
 def test_what_a_broker_passes_over_is_no_no(kafka: Path) -> None:

@@ -36,13 +36,17 @@ def committed(log_dir: Path, group: str, topic: str, partition: int) -> int | No
 def test_the_group_goes_on_where_it_was(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
     """Without --apply nothing is changed; with it the next call goes on behind."""
     before = tree_of(kafka)
-    first = offsets_of(eoctl(*CALL, "--max-messages", 3))
+    outcome = eoctl(*CALL, "--max-messages", 3)
+    first = offsets_of(outcome)
+    note = "no offset was committed for group new: --apply commits the next offset"
+    assert notes_of(outcome).count(note) == 1
     assert difference(before, tree_of(kafka)) == []
     assert committed(kafka, "new", "plain", 0) is None
     assert offsets_of(eoctl(*CALL, "--max-messages", 3, "--apply")) == first
     assert committed(kafka, "new", "plain", 0) == first[-1] + 1
     assert not (kafka / CLEAN_SHUTDOWN_NAME).exists()
     outcome = eoctl(*CALL, "--max-messages", 2, "--apply")
+    assert note not in notes_of(outcome)
     assert f"going on at offset {first[-1] + 1}, as group new says" in notes_of(outcome)
     second = offsets_of(outcome)
     assert second[0] == first[-1] + 1

@@ -138,7 +138,7 @@ def test_show_as_a_whole(journal: Path, kafka: Path, eoctl: Callable) -> None:
     )
     kept = {Path(str(row["path"])).name: row for row in expected if row["backup"] != "none"}
     assert {path.name for path in journal.iterdir()} == {"journal", "plan.json", *kept}
-    assert (journal / f"00005-{zero}.log").stat().st_size == 2162  # a zero at the end is left out
+    assert (journal / f"00005-{zero}.log").stat().st_size == 2163
     assert eoctl("undo", journal).status == 0
     assert {row["state"] for row in rows_of(eoctl("journal", "show", journal, "--output", "jsonl"))} == {
         "before"
@@ -318,7 +318,9 @@ def test_prune_as_a_whole(journal: Path, kafka: Path, eoctl: Callable) -> None:
         "removed": False,
         "path": str(journal),
     }
-    note = "nothing was removed: --apply removes it, and then nothing can be undone"
+    note = (
+        "nothing was removed: --apply removes 1 journal; then eoctl cannot undo 1 change any more"
+    )
     inspect = eoctl("journal", "prune", "kafka")
     assert inspect.status == 0
     assert inspect.text == table(
@@ -339,6 +341,12 @@ def test_prune_as_a_whole(journal: Path, kafka: Path, eoctl: Callable) -> None:
     assert after.keys() == before.keys() - gone
     assert eoctl("undo", journal).status == 3
     assert listed(eoctl, "kafka") == []
+
+
+def test_prune_of_undone_changes_costs_no_undo(journal: Path, eoctl: Callable) -> None:
+    assert eoctl("undo", journal).status == 0
+    note = "nothing was removed: --apply removes 1 journal\n"
+    assert eoctl("journal", "prune", "kafka").errors == note
 
 
 def test_prune_older_than(kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

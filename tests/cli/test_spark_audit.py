@@ -92,6 +92,24 @@ def test_golden_states(
     check_state(outcome, golden, state)
 
 
+def test_open_transactions_are_those_of_txn_list(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path]
+) -> None:
+    """Also if the marker may have been at missing offsets: a broker has the transaction open."""
+    root = golden("kafka-4.3.1") / "hard"
+    call = ("spark-audit", root, "--engine", "local", "--output", "jsonl", "--report")
+    audited = rows_of(eoctl(*call, "open"))
+    listed = rows_of(eoctl("txn", "list", root, "--output", "jsonl"))
+    names = ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "last_offset")
+    found = {tuple(row[each] for each in names) for row in audited}
+    assert found == {tuple(row[each] for each in names) for row in listed}
+    assert ("idem-none", 0, 1068, 0, 604, 721) in found
+    assert sum(row["open_transactions"] for row in rows_of(eoctl(*call, "partitions"))) == 106
+    everything = rows_of(eoctl("txn", "list", root / "idem-none-0", "--all", "--output", "jsonl"))
+    last = [row for row in everything if row["producer_id"] == 1068 and row["last_offset"] > 600]
+    assert [row["state"] for row in last] == ["open"]  # once, with one state
+
+
 @pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.usefixtures("spark")

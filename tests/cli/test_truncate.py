@@ -58,7 +58,7 @@ TEXT = "\n".join(
         ),
         table(
             "action | file | before_bytes | after_bytes | backup_bytes | reason",
-            "truncate | txn-0/00000000000000000000.log | 27718 | 25555 | 2162"
+            "truncate | txn-0/00000000000000000000.log | 27718 | 25555 | 2163"
             " | batches below offset 311 stay",
             "truncate | txn-0/00000000000000000000.index | 16384 | 320 | 0"
             " | entries below offset 311 stay",
@@ -153,7 +153,7 @@ def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
             "reason": reason,
         }
         for action, name, before, after, kept, reason in (
-            ("truncate", f"{0:020d}.log", 27718, 25555, 2162, "batches below offset 311 stay"),
+            ("truncate", f"{0:020d}.log", 27718, 25555, 2163, "batches below offset 311 stay"),
             ("truncate", f"{0:020d}.index", 16384, 320, 0, "entries below offset 311 stay"),
             ("truncate", f"{0:020d}.timeindex", 16380, 480, 0, "entries below offset 311 stay"),
             ("create", f"{311:020d}.snapshot", 0, 792, 0, "producer state at the end"),

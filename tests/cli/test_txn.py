@@ -275,6 +275,9 @@ def test_nothing_is_torn_in_real_directories(
     for state in ("clean", "crash", "tv2-clean"):
         outcome = eoctl("txn", "torn", golden("kafka-4.3.1") / state, "--output", "jsonl")
         assert (outcome.status, outcome.stdout) == (0, b""), outcome.text
+        # One run reads twice, and says once what it verified.
+        (verified,) = (e for e in notes_of(outcome) if e.startswith(("verified", "engine")))
+        assert "of all batches, records of __transaction_state; records of other" in verified
 
 
 def test_a_prepared_transaction_is_torn(kafka: Path, eoctl: Callable) -> None:
@@ -693,7 +696,7 @@ def test_an_epoch_above_the_coordinators_is_refused(kafka: Path, eoctl: Callable
     replace_state(kafka, "open-1", producer_epoch=-1)
     outcome = eoctl(*ABORT)
     assert outcome.status == 4
-    assert "the coordinator of 'open-1' is at -1: its log has lost what it knew" in outcome.errors
+    assert "the coordinator of 'open-1' is at -1: its log has lost newer records" in outcome.errors
 
 
 def test_an_unknown_producer_is_a_wrong_call(kafka: Path, eoctl: Callable) -> None:
@@ -736,3 +739,15 @@ def test_the_help_names_the_commands(eoctl: Callable) -> None:
         assert re.search(rf"^  {name} ", outcome.text, re.MULTILINE)
         assert eoctl("txn", name, "--help").status == 0
     assert eoctl("txn").status == 2
+
+
+def test_one_refusal_of_a_log_dir_names_all_options(kafka: Path, eoctl: Callable) -> None:
+    """By its id as by its producer: the command that is printed is not refused again."""
+    shutil.rmtree(kafka / "__cluster_metadata-0")
+    call = ("txn", "abort", "kafka", "--transactional-id", "open-1", *LATE)
+    refused = eoctl(*call)
+    assert refused.status == 4
+    assert "replication factor is unknown" in refused.errors
+    assert "producer 40 is overdue" in refused.errors
+    assert f"eoctl {' '.join(call)} --single-copy --force-overdue" in refused.errors
+    assert eoctl(*call, "--single-copy", "--force-overdue").status == 0

@@ -321,7 +321,13 @@ def test_another_producer_is_refused(kafka: Path, eoctl: Callable) -> None:
         return ("txn", "commit", "kafka", *(word for pair in pairs for word in pair), *NOW)
 
     require_refused(eoctl, "as Ongoing, with producer id 40", call=call("open-1", 41, 0))
-    require_refused(eoctl, "log has lost what it knew", call=call("open-1", 40, 1))
+    words = (
+        "with producer id 40 and epoch 0: epoch 1 is newer: check it for a typing error; if it is"
+        " right, the coordinator's log has lost its newest records"
+    )
+    require_refused(eoctl, words, call=call("open-1", 40, 1))
+    words = "check producer id 41 for a typing error; if it is right, its transaction has ended"
+    require_refused(eoctl, words, call=call("open-1", 41, 0))
     require_refused(eoctl, "knows no such id", call=call("open-9", 40, 0))
     replace_state(kafka, "open-1", producer_epoch=1)
     require_refused(eoctl, "a newer producer or transaction has the id", call=call("open-1", 40, 0))
@@ -433,7 +439,7 @@ def test_a_coordinator_that_ran_on_may_have_aborted_it(kafka: Path, eoctl: Calla
     late_s = 1_795_229_940 + 600 + 301
     for path in kafka.glob("*-checkpoint"):
         os.utime(path, (late_s, late_s))
-    require_refused(eoctl, "its time was over 5 minutes before its coordinator last ran")
+    require_refused(eoctl, "its time was over 5 min before its coordinator last ran")
     assert eoctl(*COMMIT, "--force-overdue").status == 0
     replace_state(kafka, "open-1", timeout_ms=2**31 - 1)  # its producer alone ends it
     assert eoctl(*COMMIT).status == 0
@@ -488,6 +494,18 @@ def test_who_looks_at_it_is_told_how_to_commit_it(kafka: Path, eoctl: Callable) 
             assert done.status == 0, done.errors
     replace_state(kafka, "open-1", transaction_status=TransactionStatus.PREPARE_ABORT)
     assert reported not in eoctl("txn", *call).errors
+
+
+def test_an_aborted_transaction_gets_no_command_that_commits_it(
+    kafka: Path, eoctl: Callable
+) -> None:
+    """The coordinator has it as Ongoing, and its partition has the ABORT marker."""
+    call = ("txn", "abort", "kafka/txn-0", "--producer-id", "40", "--force-overdue", "--apply")
+    assert eoctl(*call).status == 0
+    for name, is_aborted in (("open-1", True), ("open-2", False)):
+        notes = eoctl("txn", "describe", "--transactional-id", name, "kafka").errors
+        assert ("eoctl txn commit" in notes) is not is_aborted
+        assert ("txn-0 has its ABORT marker" in notes) is is_aborted
 
 
 # --- replicas -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.producers.transaction_metadata import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
+from tests.terminal import on_terminal
 from tests.transactional import session
 from tests.writing import NEW_TOPIC
 
@@ -128,6 +130,37 @@ def test_what_may_not_be_written_to_waits(killed: Path, eoctl: Call) -> None:
     assert str(killed / "txn-1") in row["reason"]
     assert state_of(killed, "open-2").status is ONGOING
     assert difference(before, tree_of(killed / "txn-1")) == []
+
+
+def test_an_answer_names_what_waits_and_the_option(killed: Path) -> None:
+    """Without the cluster's metadata the number of replicas is unknown."""
+    shutil.rmtree(killed / "__cluster_metadata-0")
+    unknown = "its replication factor is unknown: other replicas would lack what is appended here"
+    call = "eoctl txn complete killed"
+    for apply, label in (((), "Plan"), (("--apply",), "Done")):
+        shown = on_terminal("txn", "complete", "killed", *apply, width=200)
+        assert shown.status == 5
+        answer = [each for each in shown.lines if each[:4] in {label, "Wait", "Next"}]
+        asked = " ".join([call, *apply, "--single-copy"])
+        only = f"if this directory is the only replica that counts: {asked}"
+        assert answer == [
+            f"{label}    nothing: 2 transactions wait",
+            f"Waits   open-2: killed/txn-1: {unknown}",
+            f"Waits   open-1: killed/txn-0: {unknown}",
+            f"Next    add --metadata-dir DIR with the cluster's metadata; {only}",
+        ]
+
+
+def test_an_answer_names_what_waits_beside_what_ends(killed: Path) -> None:
+    (killed / "txn-1").rename(killed.with_name("txn-1"))
+    step = "start the brokers: the coordinator ends the transactions that wait"
+    plan = on_terminal("txn", "complete", "killed", width=200).lines
+    assert plan[0] == "Plan    end 1 transaction: 1 aborted; 1 transaction waits"
+    place = plan.index("Waits   open-2: txn-1 is not here")
+    assert plan[place + 1] == f"        {step}"
+    done = on_terminal("txn", "complete", "killed", "--apply", width=200).lines
+    assert "Waits   open-2: txn-1 is not here" in done
+    assert done[-1] == f"Next    {step}"
 
 
 def test_what_is_refused(killed: Path, eoctl: Call) -> None:

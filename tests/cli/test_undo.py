@@ -239,6 +239,62 @@ def test_an_older_one_waits_for_the_later(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("undo", older).status == 0
 
 
+def test_a_log_dir_that_was_moved(applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """The journal restores files by their paths, and names the path."""
+    for name in ("kafka", "kafka.eoctl"):
+        (kafka.parent / name).rename(kafka.parent / f"moved{name.removeprefix('kafka')}")
+    moved = kafka.parent / "moved"
+    words = refuses(eoctl, moved, f"its changes were applied at {kafka}", moved, status=2)
+    assert f"move the log dir back to {kafka}" in words
+    words = refuses(eoctl, moved, f"{kafka}: No such file", journal_of(moved), status=3)
+    assert f"move the log dir back to {kafka}" in words
+    for name in ("kafka", "kafka.eoctl"):
+        (kafka.parent / f"moved{name.removeprefix('kafka')}").rename(kafka.parent / name)
+    assert eoctl("undo", kafka).status == 0
+    applied.require_restored()
+
+
+def test_a_dry_run_with_later_changes(kafka: Path, eoctl: Callable) -> None:
+    """What the undo of the later ones will restore counts, not what is on disk now."""
+    before = tree_of(kafka)
+    line = kafka.with_name("line")
+    line.write_bytes(b"a line\n")
+    for each in (
+        ("truncate", "kafka/plain-0", "--to-offset", "100", "--apply"),
+        TRUNCATE,
+        ("produce", "kafka/txn-0", line, "--apply"),
+        ("truncate", "kafka/txn-0", "--to-offset", "200", "--apply"),
+        ("produce", "kafka/plain-0", line, "--apply"),
+        ("produce", "kafka/txn-0", line, "--apply"),
+    ):
+        outcome = eoctl(*each)
+        assert outcome.status == 0, outcome.errors
+    after = tree_of(kafka)
+    journals = sorted(Path("kafka.eoctl").iterdir())
+    oldest = journals[0].absolute()
+    call = ("undo", "--dry-run", "--with-later", oldest)
+    dry = eoctl(*call)
+    assert dry.status == 0, dry.errors
+    assert len(dry.text.splitlines()) == 1 + len(journals) == 7
+    answer, _ = split_answer(dry.errors)
+    steps = [each for each in answer if each.startswith("Next")]
+    assert steps == answer[-1:] == [f"Next eoctl undo --with-later {oldest}"]
+    assert difference(after, tree_of(kafka)) == []
+    assert eoctl("undo", "--with-later", oldest).status == 0
+    assert difference(before, tree_of(kafka)) == []
+
+
+def test_a_dry_run_sees_a_foreign_change_below_later_ones(kafka: Path, eoctl: Callable) -> None:
+    """Also in a partition that only the oldest change touched."""
+    for partition in ("plain-0", "txn-0"):
+        call = ("truncate", f"kafka/{partition}", "--to-offset", "100", "--apply")
+        assert eoctl(*call).status == 0
+    oldest = min(Path("kafka.eoctl").iterdir())
+    os.utime(kafka / "plain-0" / Path(LOG).name, ns=(0, 0))
+    call = ("--dry-run", "--with-later", oldest)
+    assert "plain-0" in refuses(eoctl, kafka, "was changed since", *call)
+
+
 def test_a_later_one_without_a_backup(kafka: Path, eoctl: Callable) -> None:
     """It is not asked for an undo that it cannot have, and nothing newer is undone for nothing."""
     other = ("truncate", "kafka/txn-1", "--apply", "--to-offset")

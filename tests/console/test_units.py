@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.console.columns import duration_text, size_text, time_text
+from eoctl.console.columns import duration_text, plain_line, size_text, time_text
 from eoctl.messages import moment
 
 if TYPE_CHECKING:
@@ -37,6 +37,14 @@ def test_sizes(size_bytes: int, shown: str) -> None:
 )  # fmt: skip
 def test_durations(duration_ms: int, shown: str) -> None:
     assert duration_text(duration_ms) == shown
+
+
+def test_an_age_in_a_sentence_has_units_in_a_pipe() -> None:
+    names = ("message", "offset")
+    assert plain_line(names, ("the last batch is 602831 s old", 3)) == (
+        "the last batch is 6 d 23 h old\t3"
+    )
+    assert plain_line(("value", "offset"), ("602831 s old", 3)) == "602831 s old\t3"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def _topic_paths(
 # -- target
 
 
-METADATA_FIRST = "--metadata-dir DIR with the cluster's metadata"
+METADATA_FIRST = "add --metadata-dir DIR with the cluster's metadata"
 
 
 class TargetOptions(NamedTuple):

@@ -44,12 +44,18 @@ class AppendAnswer(NamedTuple):
         does: the text after the verb, longest first. Empty if nothing is appended.
         loses: the records that consumers do not get, as texts, longest first.
         owner: the other system that may have decided otherwise, with the command to run first.
+        waits: what cannot be done yet, and why, one text for each line.
+        waiting: how many of them there are.
+        try_next: the step that makes it possible, empty if unknown.
     """
 
     verbs: tuple[str, str]
     does: tuple[str, ...]
     loses: tuple[str, ...] = ()
     owner: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    waiting: str = ""
+    try_next: str = ""
 
 
 class AppendedRows(NamedTuple):
@@ -124,6 +130,8 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     answer = appended.answer
     if not appended.changes:
         yield said_line(Said("Plan", f"nothing: {_nothing(appended)}"))
+        yield from _waits_lines(answer)
+        yield from _next_line(appended)
         return
     does = [f"{answer.verbs[0]} {each}" for each in answer.does]
     yield said_line(Said("Plan", fitting(does or ["only files are recovered"], room)))
@@ -131,6 +139,9 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     yield from _owner_line(answer, room)
     yield from _loses_line(answer, "Loses", room)
     yield from _cut_line(appended, "Loses")
+    yield from _waits_lines(answer)
+    if answer.try_next and appended.error is None:
+        yield Line(f"{'':{LABEL_WIDTH}}{answer.try_next}")
     undo = "yes: a journal is kept for eoctl undo"
     yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
     if appended.error is None:  # an error has its own next step
@@ -141,20 +152,37 @@ def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> It
     answer, closed = appended.answer, journal.journal
     if closed is None or not (answer.does or appended.recoveries):
         yield said_line(Said("Done", f"nothing: {_nothing(appended)}"))
+        yield from _waits_lines(answer)
+        yield from _next_line(appended)
         return
     does = [f"{answer.verbs[1]} {each}" for each in answer.does]
     yield said_line(Said("Done", fitting(does or ["only files were recovered"], room)))
     yield from _stop_line(appended)
     yield from _loses_line(answer, "Lost", room)
     yield from _cut_line(appended, "Lost")
+    yield from _waits_lines(answer)
     command = call_text(["eoctl", "undo", closed.path])
     yield said_line(Said("Undo", command if closed.has_backup else "no: it kept no backup"))
+    yield from _next_line(appended)
 
 
 def _nothing(appended: AppendedRows) -> str:
     if appended.error is not None:
         return "the error below came first"
+    if appended.answer.waits:
+        return appended.answer.waiting
     return f"there is nothing to {appended.answer.verbs[0]}"
+
+
+def _waits_lines(answer: AppendAnswer) -> Iterator[Line]:
+    for each in answer.waits:
+        yield said_line(Said("Waits", each, Severity.WARNING.rank))
+
+
+def _next_line(appended: AppendedRows) -> Iterator[Line]:
+    """Yield the step after which nothing waits. An error has its own next step."""
+    if appended.answer.try_next and appended.error is None:
+        yield said_line(Said("Next", appended.answer.try_next))
 
 
 def _stop_line(appended: AppendedRows) -> Iterator[Line]:

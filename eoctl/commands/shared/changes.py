@@ -150,15 +150,16 @@ def applied_lines(applied: Applied, price: dict[str, Any], width: int) -> Iterat
     yield said_line(Said("Undo", undo))
 
 
-def undone_lines(journals: Sequence[Journal], *, is_dry: bool) -> Iterator[Line]:
-    """Yield what was undone, or could be."""
+def undone_lines(journals: Sequence[Journal], words: Sequence[str] = ()) -> Iterator[Line]:
+    """Yield what was undone, or could be with the `words` of a command line."""
     for each in journals:
         files = counted(len(each.steps), "file")
-        if is_dry:
+        if words:
             yield said_line(Said("Undo", f"{each.command} can be undone: {files}"))
-            yield said_line(Said("Next", call_text(["eoctl", "undo", each.path])))
         else:
             yield said_line(Said("Done", f"undid {each.command}, restored {files}"))
+    if words:
+        yield said_line(Said("Next", call_text(["eoctl", "undo", *words])))
 
 
 def _loses(label: str, answer: PlanAnswer, room: int) -> Line:

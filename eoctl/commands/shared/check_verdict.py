@@ -20,6 +20,7 @@ from eoctl.messages import (
     moment,
     said_line,
     span,
+    step_text,
 )
 from recovery.checks.context.broker_version import (
     CHECKED,
@@ -456,7 +457,7 @@ def _next(verdict: DirectoryVerdict, room: int) -> Said:
     if call is None:
         return Said("Next", "nothing to do")
     if not call.words:
-        return Said("Next", call.sentence)  # with its paths
+        return Said("Next", step_text(call.sentence))  # with its paths
     command = call_text(call.words)
     reads = f"reads {size_text(call.reads_bytes)}, " if call.reads_bytes else ""
     texts = [

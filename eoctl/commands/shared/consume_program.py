@@ -89,9 +89,11 @@ class GroupPosition:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._stack:
             error = None if self._partitions is None else self._partitions.close()
+        if not self._options.change.apply and kind in {None, KeyboardInterrupt}:
+            message(f"no offset was committed for {self.path}: --apply commits the next offset")
         self._report()
         if error is not None:
             raise error

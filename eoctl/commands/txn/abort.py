@@ -241,7 +241,13 @@ def plan_aborts(
     """
     target = _target(path, options)
     (partition,) = (Partition.of(each) for each in select_replicas((path,)))
-    require_given("", [_lacking_replicas(path, target, options)])
+    replicas_lacking = _lacking_replicas(path, target, options)
+    if replicas_lacking is not None:
+        verdicts = [
+            lacking_verdict(each, context.moment, force_overdue=options.force_overdue)
+            for each in found
+        ]
+        require_given("", [replicas_lacking, *(verdicts[:1] if all(verdicts) else ())])
     ended, errors = [], list[EoctlError]()
     for each in found:
         try:

@@ -20,6 +20,7 @@ from eoctl.command_line import Lacking, lacking_of, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, commit_answer
 from eoctl.commands.txn.readers import Now, TxnOptions, open_context
 from eoctl.commands.txn.written_copies import CopiesOptions, PartitionCopies
+from eoctl.console.columns import duration_text
 from eoctl.options import Output
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, line
 from eoctl.parameters import advanced_option, argument, option, safety_option
@@ -343,7 +344,7 @@ class _Planner:
         if late and last_ran_ms is not None and not self._options.force_overdue:
             self._no(
                 state.transactional_id,
-                f"its time was over {late // 60_000} minutes before its coordinator last ran, by"
+                f"its time was over {duration_text(late)} before its coordinator last ran, by"
                 f" the checkpoints of {around[0]} ({format_time_ms(last_ran_ms)}): it may have"
                 " been aborted, and the log lost that record",
                 "the times of these files differ from the times of the broker",
@@ -371,7 +372,7 @@ class _Planner:
                 self._no(
                     name,
                     f"{each.path}: has open data of its producer, epoch {each.producer_epoch}, and"
-                    " its coordinator does not list the partition: its log has lost what it knew",
+                    " its coordinator does not list the partition: its log has lost newer records",
                     f"put the newest copy of {TRANSACTION_STATE_TOPIC} in place first; eoctl txn "
                     f"hanging {self._here} shows more",
                 )
@@ -415,16 +416,12 @@ class _Planner:
 
     def _what_became(self, wanted: _Wanted, path: str) -> str:
         """Return the newest marker of this transaction as a word, for data that is not open."""
-        state, epoch = wanted.state, wanted.committable.producer_epoch
-        epochs = {epoch, epoch + 1} if client_version(state) >= EPOCH_BUMP_VERSION else {epoch}
-        since_ms = state.start_timestamp_ms
         what = ""
         selected = self._context.found.selected
         (found,) = (each for each in selected if each.partition.path == path)
         with Progress("reading", found.log_bytes) as progress:
             for each in self._context.ended_of(Partition.of(found), progress):
-                is_its = each.producer_id == state.producer_id and each.marker_epoch in epochs
-                if is_its and each.timestamp_ms >= since_ms:
+                if each.ends(wanted.state, wanted.committable.producer_epoch):
                     what = str(each.outcome)
         return what
 

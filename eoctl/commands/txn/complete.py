@@ -21,7 +21,7 @@ from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.append_result import AppendAnswer
 from eoctl.commands.txn.readers import Now, commit_call
-from eoctl.messages import listing
+from eoctl.messages import MAX_NAMES, counted, listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from eoctl.parameters import argument, records_option
@@ -37,7 +37,7 @@ from storage.producers.producer_state import AppendError
 from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from eoctl.clients.partitions.interrupts import Interrupts
     from recovery.changes.append_journal import AppendJournal
@@ -64,7 +64,7 @@ def complete(
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.commands.shared.append_result import AppendedRows, show_appended
-    from eoctl.output import Report
+    from eoctl.output import Columns, Report
     from storage.writing.partition_store import FlushPolicy
 
     wanted = CompleteOptions(
@@ -74,7 +74,8 @@ def complete(
         write=WriteOptions(flush=FlushPolicy.BATCH, change=change),
     )
     result = complete_transactions(path, wanted)
-    report = Report("complete", CompleteReport._fields, result.reports)
+    columns = Columns(CompleteReport._fields, answers=ANSWER_COLUMNS)
+    report = Report("complete", columns, result.reports)
     show_appended(
         AppendedRows(
             reports=[report],
@@ -82,7 +83,7 @@ def complete(
             changes=result.changes,
             notes=result.notes,
             error=result.error,
-            answer=answer_of(path, result.reports),
+            answer=answer_of(path, result.reports, result.next_steps),
             journal=result.journal,
             has_backup=not change.no_backup,
         ),
@@ -96,6 +97,13 @@ def complete(
 # A decided transaction gets its missing markers. A transaction beyond its timeout is aborted, with
 # its producer fenced. A broker does the same when it becomes the coordinator of these ids, and
 # every ten seconds from then on (TransactionMarkerChannelManager, abortTimedOutTransactions).
+
+
+ANSWER_COLUMNS = (
+    *("transactional_id", "producer_id", "status", "partitions", "outcome"),
+    *("aborted_records_count", "applied"),
+)
+STARTED = "start the brokers: the coordinator ends the transactions that wait"
 
 
 class CompleteOptions(NamedTuple):
@@ -138,7 +146,13 @@ class CompleteReport(NamedTuple):
 
 
 class CompleteResult(NamedTuple):
-    """The result of a run. `error` ended it early, and the rows cover the work before it."""
+    """The result of a run.
+
+    Attributes:
+        reports: a row of each transaction. If `error` ended the run, of the work before it.
+        recoveries, changes, notes, error, journal: as in AppendedRows.
+        next_steps: the steps that would let the waiting transactions end.
+    """
 
     reports: tuple[CompleteReport, ...]
     recoveries: tuple[Plan, ...]
@@ -146,6 +160,7 @@ class CompleteResult(NamedTuple):
     notes: tuple[str, ...]
     error: BaseException | None
     journal: AppendJournal | None = None
+    next_steps: tuple[str, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -153,20 +168,41 @@ class CompleteResult(NamedTuple):
         return any(each.outcome == "waiting" for each in self.reports)
 
 
-def answer_of(path: str, reports: Sequence[CompleteReport]) -> AppendAnswer:
+def answer_of(
+    path: str, reports: Sequence[CompleteReport], next_steps: Sequence[str] = ()
+) -> AppendAnswer:
     """Sum up a completion. `path` is the log dir."""
     counts = Counter(each.outcome for each in reports)
-    waiting_count = counts.pop("waiting", 0)
-    verbs = ("end", "ended")
+    waiting = _waiting_of(counts.pop("waiting", 0))
+    answer = AppendAnswer(
+        ("end", "ended"),
+        (),
+        waits=tuple(_waits(reports)),
+        waiting=waiting,
+        try_next="; ".join(next_steps),
+    )
     if not counts:
-        return AppendAnswer(verbs, ())
+        return answer
     how = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-    more = f"; {waiting_count:,} more wait" if waiting_count else ""
+    more = f"; {waiting}" if waiting else ""
     short = f"{counted(sum(counts.values()), 'transaction')}: {how}"
     aborted = [each for each in reports if each.outcome == "aborted" and each.was_ongoing]
-    return AppendAnswer(
-        verbs, (f"{short}{more}", short), loses=_loses(aborted), owner=_owner(path, aborted)
+    return answer._replace(
+        does=(f"{short}{more}", short), loses=_loses(aborted), owner=_owner(path, aborted)
     )
+
+
+def _waiting_of(count: int) -> str:
+    return f"{counted(count, 'transaction')} {'waits' if count == 1 else 'wait'}" if count else ""
+
+
+def _waits(reports: Sequence[CompleteReport]) -> Iterator[str]:
+    """Yield the transactions that wait, each with the reason."""
+    waiting = [each for each in reports if each.outcome == "waiting"]
+    for each in waiting[:MAX_NAMES]:
+        yield f"{each.transactional_id}: {each.reason}"
+    if len(waiting) > MAX_NAMES:
+        yield f"{len(waiting) - MAX_NAMES:,} more, see the column reason (--wide)"
 
 
 def _loses(aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
@@ -215,6 +251,7 @@ class _CompletionRun:
         self._before: dict[str, Metadata] = {}
         self._aborted_counts: dict[str, int | None] = {}
         self._reasons: dict[str, str] = {}
+        self._next_steps: dict[str, None] = {}
         log_dir = read_log_dir(path)
         image = image_around(log_dir, options.target.metadata_dir)
         read = read_coordinator_log(log_dir, image, self._notes)
@@ -245,6 +282,7 @@ class _CompletionRun:
             changes=self._partitions.changes,
             notes=tuple(dict.fromkeys(notes)),
             error=error,
+            next_steps=tuple(self._next_steps),
         )
 
     def _is_requested(self, metadata: Metadata) -> bool:
@@ -282,10 +320,12 @@ class _CompletionRun:
     def _obstacle(self, metadata: Metadata) -> str:
         for topic, partition in metadata.state.partitions or ():
             if not self._partitions.is_here(topic, partition):
+                self._next_steps[STARTED] = None
                 return f"{topic}-{partition} is not here"
             try:
                 self._partitions.writer(topic, partition)
             except (RefusedError, AppendError) as exc:
+                self._next_steps[exc.next_step or STARTED] = None
                 return str(exc)
         return ""
 

@@ -24,6 +24,8 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from recovery.transactions.open_transactions import OpenTransactionReport
+
 
 def list_transactions(
     paths: options.Paths = None,
@@ -110,7 +112,12 @@ def describe(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
-    from eoctl.commands.txn.readers import LIST_COLUMNS, how_to_commit, list_rows
+    from eoctl.commands.txn.readers import (
+        LIST_COLUMNS,
+        EndedTransaction,
+        how_to_commit,
+        list_rows,
+    )
     from eoctl.commands.txn.reports import (
         ID_COLUMNS,
         find_ids,
@@ -119,6 +126,7 @@ def describe(
         who_has_it,
     )
     from eoctl.output import Report, emit, line
+    from storage.log.decoded_records import BatchOutcome
 
     if (transactional_id is None) == (producer_id is None):
         raise UsageError(
@@ -134,23 +142,34 @@ def describe(
         context.notes.append(where_it_would_be(context, transactional_id))
     if producer_id is not None and not found:
         context.notes.append(who_has_it(context, producer_id))
-    states = [(name.transactional_id, name.state) for _, name in found]
-    context.notes += how_to_commit(
-        context,
-        (
-            (name, state.producer_id, state.producer_epoch, state.status.label)
-            for name, state in states
-            if state is not None
-        ),
-    )
+    states = {each.transactional_id: each.state for _, each in found if each.state is not None}
+    aborted: dict[str, str] = {}  # by id: a partition with the ABORT marker
+
+    def is_wanted(each: OpenTransactionReport | EndedTransaction) -> bool:
+        state = states.get(each.transactional_id or "")
+        if (
+            isinstance(each, EndedTransaction)
+            and each.outcome is BatchOutcome.ABORTED
+            and state is not None
+            and each.ends(state, state.producer_epoch)
+        ):
+            aborted[state.transactional_id] = f"{each.topic}-{each.partition}"
+        return each.producer_id == producer_id or each.transactional_id in names
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield from list_rows(context, is_all=True, is_wanted=is_wanted)
+        context.notes += how_to_commit(
+            context,
+            (
+                (name, state.producer_id, state.producer_epoch, state.status.label)
+                for name, state in states.items()
+            ),
+            aborted,
+        )
+
     if output is OutputFormat.TEXT:
         line("")
-    rows = list_rows(
-        context,
-        is_all=True,
-        is_wanted=lambda each: each.producer_id == producer_id or each.transactional_id in names,
-    )
-    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=context.notes), output)
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows(), notes=context.notes), output)
     return context.status
 
 

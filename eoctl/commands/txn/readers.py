@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import resolve_now
@@ -50,7 +51,7 @@ from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
     from storage.dirs.offset_ledger import OffsetSpan
+    from storage.formats.transaction_state import TransactionState
     from storage.producers.pairs import EndedBlock
 
 
@@ -147,6 +149,16 @@ class EndedTransaction(NamedTuple):
     last_offset: int
     timestamp_ms: int
     outcome: BatchOutcome
+
+    def ends(self, state: TransactionState, epoch: int) -> bool:
+        """Return whether it is the newest transaction of an id, which began with `epoch`."""
+        if self.producer_id != state.producer_id or self.timestamp_ms < state.start_timestamp_ms:
+            return False
+        from recovery.transactions.abort import client_version
+        from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
+
+        may_bump = client_version(state) >= EPOCH_BUMP_VERSION
+        return self.marker_epoch in ({epoch, epoch + 1} if may_bump else {epoch})
 
 
 class TxnContext:
@@ -401,8 +413,12 @@ def list_rows(
 
     def read(partition: Partition, progress: Progress) -> Iterator[tuple[Any, ...]]:
         opened, _ = context.open_of(partition)
+        firsts = {each.producer_id: each.first_offset for each in opened}
         if is_all:
             for ended in context.ended_of(partition, progress):
+                is_open = ended.first_offset >= firsts.get(ended.producer_id, INT64_MAX)
+                if is_open and ended.outcome is BatchOutcome.UNKNOWN:
+                    continue  # it may have ended, and is among the open transactions
                 if is_wanted(ended):
                     values = str(ended.outcome), known(ended.timestamp_ms), None, partition.path
                     yield (*_place(ended, ended.marker_epoch), ended.last_offset, *values)
@@ -532,16 +548,25 @@ UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPAR
 
 
 def how_to_commit(
-    context: TxnContext, found: Iterable[tuple[str | None, int, int, str | None]]
+    context: TxnContext,
+    found: Iterable[tuple[str | None, int, int, str | None]],
+    aborted: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Yield the command for a commit decided elsewhere, if any of these may be such a transaction.
 
     Args:
         context: the partitions and coordinators.
         found: transactional id, producer id, producer epoch, status by the coordinator.
+        aborted: by id, a partition with the ABORT marker of this transaction.
     """
     for name, producer_id, producer_epoch, status in found:
         if name is not None and status in UNDECIDED:
+            if name in aborted:
+                yield (
+                    f"{name} is {status} by its coordinator, but {aborted[name]} has its ABORT "
+                    "marker: eoctl cannot commit it any more"
+                )
+                continue
             log_dirs = [each.path for each in context.found.log_dirs]
             call = commit_call(log_dirs, name, producer_id, producer_epoch)
             yield (

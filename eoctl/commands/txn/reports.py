@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from eoctl.clock import format_time_ms
+from eoctl.commands.shared.audit_run import VERIFIED as AUDIT_VERIFIED
 from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
-from eoctl.commands.txn.readers import known
-from eoctl.messages import UNREAD, Said
+from eoctl.commands.txn.readers import VERIFIED, known
+from eoctl.messages import UNREAD, Said, counted
 from eoctl.options import EngineName
 from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 
 Row = tuple[Any, ...]
+ALL_VERIFIED = (
+    "verified: headers and checksums of all batches, records of __transaction_state; records of "
+    "other topics were not decompressed"
+)
 
 ID_COLUMNS = Columns((
     *("transactional_id", "producer_id", "producer_epoch", "status", "timeout_ms"),
@@ -162,7 +168,12 @@ def _outcome_rows(context: TxnContext, paths: Sequence[str]) -> list[Row]:
     result = run_audit(paths, options)
     context.is_corrupt |= result.is_corrupt
     context.is_unreadable |= result.is_unreadable
-    context.notes += [each for each in result.notes if each not in context.notes]
+    # One note says what both read. Nobody chose the engine.
+    context.notes[context.notes.index(VERIFIED)] = ALL_VERIFIED
+    ours = {*context.notes, AUDIT_VERIFIED}
+    context.notes += [
+        each for each in result.notes if each not in ours and not each.startswith("engine: ")
+    ]
     rows = [_outcome_row(context, row) for row in result.audit.rows("torn")]
     ids = {row[0]: row[2] for row in result.audit.rows("torn")}
     for row in result.audit.rows("violations"):
@@ -239,13 +250,12 @@ def _prepared_rows(context: TxnContext) -> list[Row]:
     for search in searches.values():
         for each in search.found():
             place = TRANSACTION_STATE_TOPIC, each.coordinator_partition, None
-            waited_ms = context.moment.ms - each.last_update_timestamp_ms
             places = (
                 *(list(each.committed_in), list(each.aborted_in), list(each.open_in)),
                 *(list(each.without_marker), list(each.not_here)),
             )
             name = each.transactional_id, each.producer_id, each.producer_epoch
-            detail = f"{each.status.label} since {waited_ms} ms"
+            detail = f"{each.status.label} since {format_time_ms(each.last_update_timestamp_ms)}"
             rows.append(("prepare-not-completed", *name, *place, *places, detail))
     return rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.journal import PLACE_SUFFIX, BackupKind
-from recovery.changes.plans.file_facts import data_bytes_of, read_chunks
+from recovery.changes.plans.file_facts import kept_bytes_of, read_chunks
 from recovery.changes.plans.plan import Action
 from storage.dirs.discovery import is_in_log_dir
 from storage.errors import LEFT_AS_IT_WAS, EoctlError, RefusedError, os_errors
@@ -192,9 +192,9 @@ def back_up(
     target = Path(directory, name)
     end_pos = step.before.file_bytes
     if step.action is Action.TRUNCATE:
-        # Restoring the size restores the zeros at the end.
-        data_bytes = data_bytes_of(step.path, step.after_bytes, end_pos)
-        chunks = read_chunks(step.path, step.after_bytes, step.after_bytes + data_bytes)
+        # Restoring the size restores the other zeros.
+        kept_bytes = kept_bytes_of(step.path, step.after_bytes, end_pos)
+        chunks = read_chunks(step.path, step.after_bytes, step.after_bytes + kept_bytes)
         return _copied(fs, chunks, target, BackupKind.CUT, step.before, on_bytes)
     if not has_other_names(step.path) and _is_linked(fs, step.path, target):
         return Backup(BackupKind.LINK, name)

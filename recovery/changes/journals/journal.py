@@ -73,7 +73,7 @@ class BackupKind(StrEnum):
     NONE = "none"  # no old data, or the user wanted no backup
     LINK = "link"  # a hard link of the whole file
     COPY = "copy"  # of the whole file
-    CUT = "cut"  # of the bytes from `after_bytes` on, without the zeros at their end
+    CUT = "cut"  # of the bytes from `after_bytes` on, without many zeros at their end
     END = "end"  # not needed: the file only grows, and is truncated to its former end
 
 

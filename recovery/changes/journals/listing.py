@@ -27,7 +27,7 @@ from storage.files.broker_lock import probe
 from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
     from recovery.changes.journals.journal import Journal
@@ -190,13 +190,15 @@ def next_order(place: str, now_ms: int) -> int:
     return max(now_ms, 1 + max((each.order for each in _journals_in(place)), default=0))
 
 
-def later_applied(found: Journal) -> str:
+def later_applied(found: Journal, undone: Collection[str] = ()) -> str:
     """Return a later plan's journal for one of the log dirs that is still applied, or "".
+
+    `undone`: journals that are undone first.
 
     Raises:
         AccessError: its place cannot be listed.
     """
-    return next(_later(found, _ON_TOP), "")
+    return next((each for each in _later(found, _ON_TOP) if each not in undone), "")
 
 
 def later_without_backup(found: Journal) -> str:

@@ -297,6 +297,22 @@ def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
         return max(FileRange(file, end_pos).data_end_pos(start_pos) - start_pos, 0)
 
 
+MAX_KEPT_ZEROS = 4095  # a batch often ends with a zero, a hole in a file has whole blocks
+
+
+def kept_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
+    """Return how many of the bytes [start_pos, end_pos) a backup keeps.
+
+    It leaves out zeros at their end, which the size implies, if there are many.
+
+    Raises:
+        AccessError: the file cannot be opened.
+    """
+    data_bytes = data_bytes_of(path, start_pos, end_pos)
+    is_whole = end_pos - start_pos - data_bytes <= MAX_KEPT_ZEROS
+    return end_pos - start_pos if is_whole else data_bytes
+
+
 def listing_digest(directory: str) -> str:
     """Return the SHA-256 (hex) of names, sizes and times of the files of a directory.
 

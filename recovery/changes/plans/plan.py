@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.changes.plans.file_facts import (
     FileFacts,
     Range,
-    data_bytes_of,
     inspect,
     is_still,
+    kept_bytes_of,
     list_files,
     number_of,
     plain_object,
@@ -187,8 +187,8 @@ class Step(NamedTuple):
         before: the expected file. None: no file is expected (REPLACE, and always MAKE and LINK).
         after_bytes: size afterwards, for TRUNCATE, REPLACE and LINK.
         content: for REPLACE, unless it has pieces.
-        backup_bytes: size of the backup if it is copied: the truncated bytes without zeros at their
-            end, or the whole file. A whole file that can be linked is not copied.
+        backup_bytes: size of the backup if it is copied: the truncated bytes without many zeros at
+            their end, or the whole file. A whole file that can be linked is not copied.
         reason: text for people.
         pieces: for REPLACE: the ranges that its content is copied from. For LINK: the whole file.
     """
@@ -299,7 +299,7 @@ def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
     before = inspect(path, touched_from=after_bytes)
     if before is None:
         raise _gone(path)
-    backup_bytes = data_bytes_of(path, after_bytes, before.file_bytes)
+    backup_bytes = kept_bytes_of(path, after_bytes, before.file_bytes)
     return Step(
         action=Action.TRUNCATE,
         path=path,

@@ -77,6 +77,9 @@ def test_every_rule_is_said_once_and_in_full() -> None:
         assert rule.kafka
         assert bool(rule.severity) == bool(rule.broker), rule.check_id
         assert not rule.command or "{}" in rule.command
+        # A step stands alone in an answer: it names its object.
+        has_pronoun = re.match(r"(?!None|eoctl)[^,;]*\b(it|them)\b", rule.fix)
+        assert not has_pronoun, rule.fix
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,6 +16,7 @@ from recovery.changes.plans.file_facts import (
     has_bytes_of,
     inspect,
     is_still,
+    kept_bytes_of,
 )
 from recovery.changes.plans.plan import (
     Plan,
@@ -134,6 +135,13 @@ def test_zeros_at_the_end_need_no_copy(tmp_path: Path, data: bytes, start: int, 
     assert data_bytes_of(str(tmp_path / "f"), start, len(data)) == count
 
 
+@pytest.mark.parametrize(("zeros_count", "kept_bytes"), [(0, 2), (1, 3), (4095, 4097), (4096, 2)])
+def test_a_backup_keeps_few_zeros(tmp_path: Path, zeros_count: int, kept_bytes: int) -> None:
+    """A batch often ends with a zero byte: then the backup has all removed bytes."""
+    (tmp_path / "f").write_bytes(b"abcd" + bytes(zeros_count))
+    assert kept_bytes_of(str(tmp_path / "f"), 2, 4 + zeros_count) == kept_bytes
+
+
 # --- making, staleness ----------------------------------------------------------------------------
 
 
@@ -141,7 +149,7 @@ def test_markers_come_first(plan: Plan, log_dir: Path) -> None:
     assert plan.steps[0].path == str(log_dir / ".kafka_cleanshutdown")
     assert plan.log_dirs == (str(log_dir),)
     assert plan.directories == [str(log_dir), str(log_dir / "t-0")]
-    assert plan.steps[2].backup_bytes == 6
+    assert plan.steps[2].backup_bytes == 36
     require_fresh(plan)
 
 

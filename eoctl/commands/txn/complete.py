@@ -21,7 +21,7 @@ from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.append_result import AppendAnswer
 from eoctl.commands.txn.readers import Now, commit_call
-from eoctl.messages import MAX_NAMES, counted, listing
+from eoctl.messages import MAX_NAMES, listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from eoctl.parameters import argument, records_option

@@ -10,7 +10,7 @@ from eoctl.commands.shared.audit_run import VERIFIED as AUDIT_VERIFIED
 from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
 from eoctl.commands.txn.readers import VERIFIED, known
-from eoctl.messages import UNREAD, Said, counted
+from eoctl.messages import UNREAD, Said
 from eoctl.options import EngineName
 from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS

@@ -77,7 +77,7 @@ def how_to_undo_all(first: Applied) -> str:
     found = first.journal
     if first.was_done or not found.has_backup:
         return how_to_undo(first)
-    return f"eoctl undo --with-later {pasted(found.path)} takes all of it back"
+    return f"eoctl undo --with-later {pasted(found.path)} undoes all of it"
 
 
 def how_to_compare(journals: Sequence[str]) -> Iterator[str]:

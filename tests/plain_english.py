@@ -93,7 +93,7 @@ PATTERNS = {
     r"\bbr(?:ing|ings|ought) (?:in|over)\b": "import",
     r"\bcuts?\b|\bcutting\b": "truncate, split, isolate",
     r"\bmend(?:s|ed|ing)?\b": "repair",
-    r"\b(?:take|took|taken|takes|taking) (?:\w+ )?back\b": "undo",
+    r"\b(?:take|took|taken|takes|taking) (?:\w+ ){0,3}back\b": "undo",
     r"\bpassed over\b|\bpasses over (?:it|them)\b": "skip",
     r"\bheld offsets?\b|\bholds? (?:the |its )?(?:last stable offset|LSO)\b": "block",
     r"\btakes? away\b|\btaken away\b": "remove",

@@ -79,7 +79,7 @@ def test_a_report_while_a_broker_writes(tmp_path: Path, eoctl: Callable[..., Out
                 )
                 assert live["end_offset"] >= before
                 first = to.read_text().partition('id="timelines"')[0]
-                assert f"{log_dir}. A broker is running on it" in first
+                assert f"{log_dir}: a broker is running on it" in first
                 assert 'class="answer good"><h3>What is wrong' not in first
         finally:
             writing.stop()

@@ -221,7 +221,7 @@ def test_moved_and_taken_back(dead: Path, eoctl: Cli) -> None:
         if name.endswith(".log"):
             assert (Path("new") / name).read_bytes() == entry.data
     [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
-    assert eoctl(*shlex.split(call)[1:-3]).status == 0
+    assert eoctl(*shlex.split(call)[1:-2]).status == 0
     assert difference(before, tree_of(dead)) == []
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
     assert leftovers(dead) == []
@@ -232,7 +232,7 @@ def test_taken_back(way: str, dead: Path, eoctl: Cli) -> None:
     before = tree_of(dead, directory_times=True)
     outcome = eoctl("adopt", dead, "--to", "new", way, "--apply")
     [call] = [line for line in outcome.errors.splitlines() if line.endswith("undoes it")]
-    assert eoctl(*shlex.split(call)[1:-3]).status == 0
+    assert eoctl(*shlex.split(call)[1:-2]).status == 0
     assert [path.name for path in Path("new").iterdir()] == [".lock"]
     assert difference(before, tree_of(dead, directory_times=True)) == []
     assert eoctl("adopt", dead, "--to", "new", way, "--apply").status == 0

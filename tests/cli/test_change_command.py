@@ -358,7 +358,7 @@ def test_journals_of_two_log_dirs_in_one_place(two: Path, eoctl: Cli) -> None:
     outcome = eoctl("rebuild", *PARTITIONS, "--apply", "--backup-dir", "place")
     assert outcome.status == 0, outcome.errors
     assert len([*Path("place").iterdir()]) == 4
-    calls = re.findall(r"eoctl (undo --with-later \S+) takes all of it back", outcome.errors)
+    calls = re.findall(r"eoctl (undo --with-later \S+) undoes all of it", outcome.errors)
     assert len(calls) == 2
     for each in calls:
         assert eoctl(*shlex.split(each)).status == 0

@@ -153,7 +153,7 @@ def test_a_group_that_is_not_there(kafka: Path, eoctl: Cli) -> None:
     shutil.rmtree(home)
     outcome = eoctl("groups", "describe", kafka, "--group", "nobody")
     assert outcome.status == 5
-    assert f"it would be in {home.name}, which is not here whole" in outcome.errors
+    assert f"It would be in {home.name}, which is not here whole" in outcome.errors
 
 
 def test_partitions_that_are_not_here(kafka: Path, eoctl: Cli) -> None:

@@ -360,7 +360,7 @@ def test_what_a_broker_set_aside_is_not_begun_anew(
     (log_dir / DIRECTORY_NAME).rename(aside)
     found = eoctl("lease-pid", "acquire", log_dir, "--app-id", "a", "--expiry-ms", 1)
     assert found.status == 4
-    assert f"{aside}. A broker has set the producer ids aside" in found.errors
+    assert f"{aside}: a broker has set the producer ids aside" in found.errors
     aside.rename(log_dir / DIRECTORY_NAME)
     assert acquire("a")[0]["generation"] == 1
 

@@ -154,7 +154,7 @@ def test_a_controller_that_runs(
     with held(log_dir):
         done = eoctl("metadata", log_dir, *options, *JSONL)
     assert done.status == 0
-    assert "it may have gone on since" in reported(done)
+    assert "It may have gone on since" in reported(done)
     assert "gone on" not in reported(eoctl("metadata", log_dir, *options, *JSONL))
 
 

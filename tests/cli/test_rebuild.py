@@ -311,7 +311,7 @@ def test_a_disk_that_fills_midway_is_told_with_what_was_written_before(
     assert "txn-1/00000000000000000000.index" not in changed
     journals = sorted(Path(f"{crash}.eoctl").iterdir())
     assert len(journals) == 2
-    assert f"eoctl undo --with-later {journals[0]} takes all of it back" in outcome.errors
+    assert f"eoctl undo --with-later {journals[0]} undoes all of it" in outcome.errors
     assert eoctl("undo", "--with-later", journals[0]).status == 0
     after = {name: found for name, found in tree(crash).items() if name != ".lock"}
     assert after == {name: found for name, found in before.items() if name != ".lock"}

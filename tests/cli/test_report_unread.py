@@ -77,7 +77,7 @@ def test_a_log_dir_in_use_is_told_at_the_top(
     with held(killed):
         assert eoctl("report", killed, *NOW, "--to", to).status == 0
     first, _, rest = to.read_text().partition('id="timelines"')
-    assert f"{killed}. A broker is running on it" in first
+    assert f"{killed}: a broker is running on it" in first
     assert 'class="answer good"><h3>What is wrong' not in first
     assert "in use by process" in rest
 

@@ -164,7 +164,7 @@ def test_all_commands_can_be_undone(kafka: Path, eoctl: Callable) -> None:
     assert rebuilt.status == 0
     journals = sorted(Path("kafka.eoctl").iterdir())
     assert len(journals) == 2
-    call = f"eoctl undo --with-later {journals[0].absolute()} takes all of it back"
+    call = f"eoctl undo --with-later {journals[0].absolute()} undoes all of it"
     assert rebuilt.errors.count(call) == 1
     assert f"Undo    eoctl undo --with-later {journals[0].absolute()}\n" in rebuilt.errors
     assert eoctl("undo", *journals).status == 0

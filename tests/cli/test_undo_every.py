@@ -166,7 +166,7 @@ def _link(source: str, target: str) -> None:
 
 def undo_call(outcome: Outcome) -> list[str]:
     """The one call that a command has printed."""
-    found = re.findall(r"eoctl (undo [^\n]*?) takes (?:it|all of it) back", outcome.errors)
+    found = re.findall(r"eoctl (undo [^\n]*?) undoes (?:it|all of it)", outcome.errors)
     assert len(set(found)) == 1, outcome.errors
     return shlex.split(found[0])
 

@@ -168,7 +168,7 @@ def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
             f" of {places}"
         ),
         f"{release} will start; then retention deletes old segments of {places}",
-        "it will start; then retention deletes old segments",
+        f"{release} will start; then retention deletes old segments",
     ]
 
 

@@ -199,7 +199,7 @@ def check_leftovers(partition: Partition, collector: Collector) -> None:
             "DIR-5",
             partition.path,
             f"{suffix} files are left",
-            found=f"{counted(len(entries), 'file')}, {size_bytes} bytes",
+            found=f"{counted(len(entries), 'file')}, {counted(size_bytes, 'byte')}",
             broker_action=_SUFFIX_ACTIONS[suffix],
         )
 
@@ -383,7 +383,7 @@ def _size(path: str) -> str:
                 files_count += 1
     except OSError as exc:
         return f"cannot be listed: {exc.strerror}"
-    return f"{counted(files_count, 'file')}, {size_bytes} bytes"
+    return f"{counted(files_count, 'file')}, {counted(size_bytes, 'byte')}"
 
 
 def _check_checkpoints(

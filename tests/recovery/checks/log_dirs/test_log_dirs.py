@@ -232,9 +232,9 @@ def test_leftovers_of_a_crashed_compaction(tmp_path: Path) -> None:
     (partition / "partition.metadata.tmp").write_bytes(b"x")
     found = {each.message.split()[0]: each.found for each in leftovers_of(partition)}
     assert found == {
-        ".cleaned": "1 files, 1 bytes",
+        ".cleaned": "1 file, 1 byte",
         ".swap": "2 files, 14 bytes",
-        ".tmp": "1 files, 1 bytes",
+        ".tmp": "1 file, 1 byte",
     }
 
 
@@ -249,7 +249,7 @@ def test_directories_set_aside(tmp_path: Path, state: str) -> None:
     (finding,) = findings_of(log_dir)
     assert (finding.check_id, finding.severity) == ("DIR-6", Severity.NOTE)
     assert (finding.path, finding.topic, finding.partition) == (str(path), "gone", 3)
-    assert finding.found == "1 files, 7 bytes"
+    assert finding.found == "1 file, 7 bytes"
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

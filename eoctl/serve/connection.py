@@ -14,8 +14,15 @@ import time
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from eoctl.serve.answers import (
+    described_groups,
+    groups,
+    metadata,
+    security,
+    settings,
+    transactions,
+)
 from eoctl.serve.answers import fetch as fetching
-from eoctl.serve.answers import groups, metadata, settings, transactions
 from eoctl.serve.answers.fetch import Fetched
 from eoctl.serve.answers.refusals import REFUSALS, UNOFFERED
 from eoctl.serve.logs.verified_batches import SentBytes
@@ -64,7 +71,11 @@ class Response(NamedTuple):
 
 def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer ApiVersions: the answered APIs, refusals included, and the features."""
-    image = broker.catalogue.image
+    catalogue, asked_id = broker.catalogue, request.body.get("clusterId")
+    asked = (asked_id, request.body.get("nodeId"))
+    if asked_id is not None and asked != (catalogue.cluster_id, broker.node_id):
+        return {"errorCode": ErrorCode.REBOOTSTRAP_REQUIRED, "apiKeys": []}
+    image = catalogue.image
     features = {} if image is None else image.features
     # Before version 4, clients fail at a feature with minimum version 0.
     supported = [
@@ -124,18 +135,23 @@ ANSWERS: dict[int, Answering] = {
     15: _apart(groups.describe_groups),
     16: _apart(groups.list_groups),
     API_VERSIONS: api_versions,
+    29: _apart(security.describe_acls),
     48: metadata.describe_client_quotas,
     23: _apart(transactions.offset_for_leader_epoch),
     32: _apart(settings.describe_configs),
     35: _apart(settings.describe_log_dirs),
+    50: _apart(security.describe_user_scram_credentials),
     55: _apart(metadata.describe_quorum),
     60: metadata.describe_cluster,
     61: _apart(transactions.describe_producers),
     65: _apart(transactions.describe_transactions),
     66: _apart(transactions.list_transactions),
-    69: _apart(groups.consumer_group_describe),
+    69: _apart(described_groups.consumer_group_describe),
     74: settings.list_config_resources,
     75: _apart(metadata.describe_topic_partitions),
+    77: _apart(described_groups.share_group_describe),
+    89: _apart(described_groups.streams_group_describe),
+    90: _apart(described_groups.describe_share_group_offsets),
 }
 
 

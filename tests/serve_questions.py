@@ -5,6 +5,7 @@ A body holds the fields of all versions; each version takes those that it has.
 
 from __future__ import annotations
 
+import time
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 NO_TOPIC, BAD_TOPIC, NO_ID = "no-such-topic", "not a name!", b"\7" * 16
+LOADING = 14  # COORDINATOR_LOAD_IN_PROGRESS
 NO_GROUP = "no-such-group"
 CLIENT = {"clientSoftwareName": "wire", "clientSoftwareVersion": "1"}
 ALL_BYTES = 100_000_000
@@ -80,7 +82,9 @@ def learn(wire: Wire) -> Known:
         for topic in sorted(topics, key=lambda each: str(each["name"]))
         for each in sorted(topic["partitions"], key=lambda each: int(each["partitionIndex"]))
     ]
-    groups = wire.ask("ListGroups", 4, {})["groups"]
+    while (listed := wire.ask("ListGroups", 4, {}))["errorCode"] == LOADING:
+        time.sleep(0.1)
+    groups = listed["groups"]
     transactions = wire.ask("ListTransactions", 0, {})["transactionStates"]
     offered = wire.ask("ApiVersions", 0)["apiKeys"]
     return Known(

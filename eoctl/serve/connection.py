@@ -56,6 +56,7 @@ LARGE_REQUEST_BYTES = 1 << 16
 OF_ALL_TOPICS = (3, 75)  # may be answered with everything that is served
 Result = TypeVar("Result")
 METADATA_VERSION, LOWEST_METADATA_VERSION = "metadata.version", 7
+KRAFT_VERSION = "kraft.version"  # a record of the quorum has it
 FEATURES_OF_ZERO_SINCE = 4
 PRODUCE = 0  # removed versions are advertised, for old clients that look for them
 STABLE = {22: 5}  # the last version of an API that a broker offers by default
@@ -76,7 +77,9 @@ def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     if asked_id is not None and asked != (catalogue.cluster_id, broker.node_id):
         return {"errorCode": ErrorCode.REBOOTSTRAP_REQUIRED, "apiKeys": []}
     image = catalogue.image
-    features = {} if image is None else image.features
+    features = {} if image is None else {**image.features}
+    if image is not None and image.kraft_version:
+        features[KRAFT_VERSION] = image.kraft_version
     # Before version 4, clients fail at a feature with minimum version 0.
     supported = [
         {"name": name, "minVersion": _lowest(name, level), "maxVersion": level}

@@ -138,6 +138,7 @@ class ClusterImage:
         timestamp_ms: of the last replayed batch, or None if unknown.
         path: the directory or the file that it was loaded from, or "".
         voters: the controllers that elect a leader, by the quorum's own records. Empty if unknown.
+        kraft_version: 1 if the voters are in the log and can change.
         quorum_leader: the last controller that became leader, or None if unknown.
         unknown_records_count: records that could not be decoded.
         problems: reading errors, at most 100.
@@ -161,6 +162,7 @@ class ClusterImage:
         self.path = ""
         self.voters: tuple[int, ...] = ()
         self.voter_directories: dict[int, bytes] = {}
+        self.kraft_version = 0
         self.quorum_leader: int | None = None
         self.unknown_records_count = 0
         self.problems: list[Problem] = []
@@ -408,6 +410,8 @@ class ClusterImage:
         """Apply a record of the quorum itself."""
         if control_type == ControlRecordType.SNAPSHOT_HEADER:
             self.snapshot_timestamp_ms = message["lastContainedLogTimestamp"]
+        elif control_type == ControlRecordType.KRAFT_VERSION:
+            self.kraft_version = message["kRaftVersion"]
         elif control_type in (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VOTERS):
             self.voter_directories = {
                 each["voterId"]: each.get("voterDirectoryId", ZERO_UUID)

@@ -88,11 +88,14 @@ class ShareLog:
     def has_all_of(self, key: SharePartition) -> bool:
         """Return whether all records of a share partition were read.
 
-        If the number of partitions is unknown, all partitions on disk must be whole.
+        If the number of partitions is unknown, all partitions up to the highest must be whole. If
+        nothing shows that the topic exists, nothing is missing.
         """
         count = self.partitions_count
         if count is None:
-            return all(self.partitions.values())
+            return all(
+                self.partitions.get(each) for each in range(max(self.partitions, default=-1) + 1)
+            )
         return self.partitions.get(coordinator_partition(key.coordinator_key, count), False)
 
     def _read(self, number: int, source: Partition) -> bool:

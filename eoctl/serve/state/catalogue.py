@@ -498,10 +498,9 @@ class Catalogue:
 
     def may_report_of_share(self, key: SharePartition) -> bool:
         """Return whether clients may get the known state of a share partition."""
-        is_whole = self.shares().has_all_of(key)
-        if self.image is not None and SHARE_GROUP_TOPIC not in self.image.topics:
-            is_whole = not self.shares().problems  # the cluster never had that topic
-        return self._may_report(f"share group {key.group!r}", SHARE_GROUP_TOPIC, is_whole)
+        topic, shares = SHARE_GROUP_TOPIC, self.shares()
+        is_whole = shares.has_all_of(key) and not self._is_elsewhere(topic, shares.partitions)
+        return self._may_report(f"share group {key.group!r}", topic, is_whole)
 
     def may_report_of_security(self) -> bool:
         """Return whether clients may get the credentials and ACLs in the metadata."""

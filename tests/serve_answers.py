@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.serve.answers.refusals import UNOFFERED
+from tests.kafka import jars
 from tests.wire import batches_in, whole
 
 if TYPE_CHECKING:
@@ -31,14 +32,16 @@ CLOCKS_AND_ADDRESSES = {
     "finalizedFeaturesEpoch",  # an offset of the metadata, which a controller appends to by itself
 }  # fmt: skip
 # Offered by a broker only: those of members of newer kinds of groups, of telemetry, of other brokers.
-ONLY_A_BROKERS = {*UNOFFERED, 77, 83, 84, 85, 86, 87, 89, 90, 91, 92} - {71, 72}
+ONLY_A_BROKERS = {*UNOFFERED, 83, 84, 85, 86, 87} - {71, 72}
+NEWEST = "4.4"  # serve answers as a broker of this release
 IN_ORDER = {"abortedTransactions", "synonyms", "replicaNodes", "isrNodes", "partitionIndexes"}
 CLEANED = {"compacted"}  # topics of which records were deleted, those of aborted transactions too
 TRIMMED = {"trimmed"}  # topics of which the beginning was deleted
 DAY_MS = 86_400_000
 STATIC, DEFAULT = 4, 5
 DYNAMIC = {1, 2, 3, 7, 8}
-TOPICS, BROKERS = 2, 4
+TOPICS, BROKERS, METRICS, GROUPS = 2, 4, 16, 32
+FIRST_NEW_API = 93  # of 4.4
 
 
 class Difference(NamedTuple):
@@ -65,9 +68,12 @@ def differences(
         theirs = {**theirs, "apiKeys": [
             each for each in theirs["apiKeys"] if each["apiKey"] not in ONLY_A_BROKERS
         ]}  # fmt: skip
+        if jars.release() != NEWEST:
+            ours = _as_older(ours, {each["apiKey"]: each for each in theirs["apiKeys"]})
     elif question.api == "DescribeConfigs":
         found = [_in_the_files(each) for each in _by_resource(theirs)]
-        pairs = zip(_by_resource(ours), found, strict=True)
+        of_ours = [_without_defaults(each) for each in _by_resource(ours)]
+        pairs = zip(of_ours, found, strict=True)
         theirs = {**theirs, "results": found}
         ours = {**ours, "results": [_of_properties(each, other) for each, other in pairs]}
     elif question.api == "Fetch":
@@ -89,19 +95,41 @@ def _by_resource(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(answer["results"], key=lambda each: (each["resourceType"], each["resourceName"]))
 
 
+def _as_older(ours: dict[str, Any], theirs: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Take out the APIs, and versions, that a broker of an older release does not have."""
+    return {**ours, "apiKeys": [
+        {**each, "maxVersion": min(each["maxVersion"], theirs[each["apiKey"]]["maxVersion"])}
+        for each in ours["apiKeys"]
+        if each["apiKey"] in theirs or each["apiKey"] < FIRST_NEW_API
+    ]}  # fmt: skip
+
+
 def _in_the_files(result: dict[str, Any]) -> dict[str, Any]:
-    """Take out what stands in Kafka's program only: defaults of brokers, groups, and metrics."""
+    """Take out what stands in Kafka's program only: defaults of brokers and metrics."""
     kind = result["resourceType"]
     configs = []
     for found in result["configs"]:
-        if kind != TOPICS and found["configSource"] not in DYNAMIC:
+        if kind not in (TOPICS, GROUPS) and found["configSource"] not in DYNAMIC:
             continue
         each = {**found, "documentation": None}
-        if kind not in (TOPICS, BROKERS):
-            each["synonyms"] = [one for one in each["synonyms"] if one["source"] != DEFAULT]
-            if "configType" in each:
-                each["configType"] = 0
+        if kind == METRICS and "configType" in each:
+            each["configType"] = 0
         configs.append(each)
+    return _without_defaults({**result, "configs": configs})
+
+
+def _without_defaults(result: dict[str, Any]) -> dict[str, Any]:
+    """Take out the defaults of a group, and what follows from them, unless it is of this release."""
+    if result["resourceType"] != GROUPS or jars.release() == NEWEST:
+        return result
+    configs = [
+        {
+            **{name: value for name, value in each.items() if name != "configType"},
+            "synonyms": [one for one in each["synonyms"] if one["source"] != DEFAULT],
+        }
+        for each in result["configs"]
+        if each["configSource"] in DYNAMIC
+    ]
     return {**result, "configs": configs}
 
 

@@ -5,6 +5,7 @@ A body holds the fields of all versions; each version takes those that it has.
 
 from __future__ import annotations
 
+import time
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 NO_TOPIC, BAD_TOPIC, NO_ID = "no-such-topic", "not a name!", b"\7" * 16
+LOADING = 14  # COORDINATOR_LOAD_IN_PROGRESS
 NO_GROUP = "no-such-group"
 CLIENT = {"clientSoftwareName": "wire", "clientSoftwareVersion": "1"}
 ALL_BYTES = 100_000_000
@@ -62,6 +64,7 @@ class Known(NamedTuple):
     logs: tuple[Log, ...]
     groups: tuple[str, ...]
     transactional_ids: tuple[str, ...]
+    versions: dict[int, int]  # the last one of each API that it offers
 
     def numbers(self) -> dict[str, list[int]]:
         """The partitions of each topic."""
@@ -79,13 +82,17 @@ def learn(wire: Wire) -> Known:
         for topic in sorted(topics, key=lambda each: str(each["name"]))
         for each in sorted(topic["partitions"], key=lambda each: int(each["partitionIndex"]))
     ]
-    groups = wire.ask("ListGroups", 4, {})["groups"]
+    while (listed := wire.ask("ListGroups", 4, {}))["errorCode"] == LOADING:
+        time.sleep(0.1)
+    groups = listed["groups"]
     transactions = wire.ask("ListTransactions", 0, {})["transactionStates"]
+    offered = wire.ask("ApiVersions", 0)["apiKeys"]
     return Known(
         ids={each["name"]: each["topicId"] for each in topics},
         logs=tuple(logs),
         groups=tuple(sorted(each["groupId"] for each in groups)),
         transactional_ids=tuple(sorted(each["transactionalId"] for each in transactions)),
+        versions={each["apiKey"]: each["maxVersion"] for each in offered},
     )
 
 
@@ -120,17 +127,21 @@ def questions(known: Known) -> Iterator[Question]:
         ("ListGroups", _group_lists()),
         ("DescribeGroups", [_described(known, "groups")]),
         ("ConsumerGroupDescribe", [_described(known, "groupIds")]),
+        ("ShareGroupDescribe", [_described(known, "groupIds")]),
+        ("StreamsGroupDescribe", [_described(known, "groupIds"), {**_described(known, "groupIds"), "includeTopologyDescription": True}]),
+        ("DescribeShareGroupOffsets", _share_offsets(known)),
         ("OffsetFetch", _committed(known)),
         ("DescribeProducers", _producers(known)),
         ("DescribeTransactions", [{"transactionalIds": [*known.transactional_ids, "no-such-id", ""]}]),
         ("ListTransactions", _transaction_lists()),
-        ("DescribeAcls", [{"resourceTypeFilter": 1, "patternTypeFilter": 1, "operation": 1, "permissionType": 1}]),
+        ("DescribeAcls", _acls()),
+        ("DescribeUserScramCredentials", [{"users": each} for each in _users()]),
         ("ListPartitionReassignments", [{"topics": None}]),
         ("DescribeClientQuotas", _quotas()),
         ("OffsetForLeaderEpoch", _epochs(known)),
         ("ListOffsets", _offsets(known)),
     ):  # fmt: skip
-        for version, body in product(_versions(api), bodies):
+        for version, body in product(_versions(api, known), bodies):
             if api != "OffsetFetch" or (version >= 2 or body["topics"] is not None):
                 yield Question(api, version, body)
     yield from _times(known)
@@ -164,9 +175,35 @@ def _quotas() -> Iterator[Body]:
         yield {"components": each, "strict": is_strict}
 
 
-def _versions(name: str) -> range:
+def _versions(name: str, known: Known) -> range:
     api = next(each for each in apis().values() if each.name == name)
-    return range(api.first_version, api.last_version + 1)
+    return range(api.first_version, min(api.last_version, known.versions[api.key]) + 1)
+
+
+def _acls() -> Iterator[Body]:
+    """One number or text of a filter at a time, and all patterns with all names."""
+    any_one: Body = {
+        "resourceTypeFilter": 1, "resourceNameFilter": None, "patternTypeFilter": 1,
+        "principalFilter": None, "hostFilter": None, "operation": 1, "permissionType": 1,
+    }  # fmt: skip
+    yield any_one
+    for name, values in (
+        ("resourceTypeFilter", (2, 3, 4, 5, 7, 99)), ("operation", (2, 3, 4, 99)),
+        ("permissionType", (2, 3, 99)), ("principalFilter", ("User:alice", "User:*", "alice", "")),
+        ("hostFilter", ("*", "10.1.0.0/16", "10.1.2.3", "2001:db8::/32", "2001:DB8::/32", "")),
+    ):  # fmt: skip
+        for value in values:
+            yield {**any_one, name: value}
+    names = ("plain", "plai", "plain-more", "orders-1", "orders-", "*", "")
+    for pattern, text in product((1, 2, 3, 4, 99), names):
+        yield {**any_one, "patternTypeFilter": pattern, "resourceNameFilter": text}
+    for pattern in (2, 3, 4):
+        yield {**any_one, "patternTypeFilter": pattern}
+
+
+def _users() -> list[list[Body] | None]:
+    alice, bob, nobody = ({"name": each} for each in ("alice", "bob", "nobody"))
+    return [None, [], [alice], [nobody, bob], [alice, bob, alice], [{"name": ""}]]
 
 
 def _metadata(known: Known) -> list[Body]:
@@ -241,6 +278,21 @@ def _group_lists() -> list[Body]:
 
 def _described(known: Known, field: str) -> Body:
     return {field: [*known.groups, NO_GROUP, ""], "includeAuthorizedOperations": True}
+
+
+def _share_offsets(known: Known) -> list[Body]:
+    """Of a few partitions: a broker takes a second for each."""
+    name = "plain" if "plain" in known.ids else next(iter(known.ids))
+    topics = [{"topicName": name, "partitions": [*known.numbers()[name], 77]}]
+    nowhere = {"topicName": NO_TOPIC, "partitions": [0]}
+    some = (known.groups[0], known.groups[-1], NO_GROUP, "")
+    return [
+        {"groups": [{"groupId": each, "topics": asked} for each in groups]}
+        for groups, asked in (
+            ((*known.groups, *some[2:]), None),
+            *((some, asked) for asked in ([], [*topics, nowhere], [nowhere])),
+        )
+    ]
 
 
 def _committed(known: Known) -> list[Body]:
@@ -328,7 +380,7 @@ def _times(known: Known) -> Iterator[Question]:
 
 
 def _fetches(known: Known) -> Iterator[Question]:
-    for each, version, isolation in product(known.logs, _versions("Fetch"), (0, 1)):
+    for each, version, isolation in product(known.logs, _versions("Fetch", known), (0, 1)):
         middle = each.batches[len(each.batches) // 2].last_offset if each.batches else 0
         for offset in (each.start_offset, middle, each.end_offset):
             yield _fetch(known, each, offset, 100_000, version=version, isolation=isolation)
@@ -348,7 +400,7 @@ def _fetches(known: Known) -> Iterator[Question]:
             yield _fetch(known, each, offset, max_bytes, version=12, isolation=isolation)
             yield _fetch(known, each, batch.last_offset, max_bytes, isolation=isolation)
     nowhere = Log(NO_TOPIC, 0, 0, 0, 0, ())
-    for version in _versions("Fetch"):
+    for version in _versions("Fetch", known):
         yield _fetch(known, nowhere, 0, 1000, version=version)
     yield from _fetches_of_all(known)
 

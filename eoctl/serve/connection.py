@@ -14,8 +14,15 @@ import time
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from eoctl.serve.answers import (
+    described_groups,
+    groups,
+    metadata,
+    security,
+    settings,
+    transactions,
+)
 from eoctl.serve.answers import fetch as fetching
-from eoctl.serve.answers import groups, metadata, settings, transactions
 from eoctl.serve.answers.fetch import Fetched
 from eoctl.serve.answers.refusals import REFUSALS, UNOFFERED
 from eoctl.serve.logs.verified_batches import SentBytes
@@ -49,6 +56,7 @@ LARGE_REQUEST_BYTES = 1 << 16
 OF_ALL_TOPICS = (3, 75)  # may be answered with everything that is served
 Result = TypeVar("Result")
 METADATA_VERSION, LOWEST_METADATA_VERSION = "metadata.version", 7
+KRAFT_VERSION = "kraft.version"  # a record of the quorum has it
 FEATURES_OF_ZERO_SINCE = 4
 PRODUCE = 0  # removed versions are advertised, for old clients that look for them
 STABLE = {22: 5}  # the last version of an API that a broker offers by default
@@ -64,8 +72,14 @@ class Response(NamedTuple):
 
 def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer ApiVersions: the answered APIs, refusals included, and the features."""
-    image = broker.catalogue.image
-    features = {} if image is None else image.features
+    catalogue, asked_id = broker.catalogue, request.body.get("clusterId")
+    asked = (asked_id, request.body.get("nodeId"))
+    if asked_id is not None and asked != (catalogue.cluster_id, broker.node_id):
+        return {"errorCode": ErrorCode.REBOOTSTRAP_REQUIRED, "apiKeys": []}
+    image = catalogue.image
+    features = {} if image is None else {**image.features}
+    if image is not None and image.kraft_version:
+        features[KRAFT_VERSION] = image.kraft_version
     # Before version 4, clients fail at a feature with minimum version 0.
     supported = [
         {"name": name, "minVersion": _lowest(name, level), "maxVersion": level}
@@ -124,18 +138,23 @@ ANSWERS: dict[int, Answering] = {
     15: _apart(groups.describe_groups),
     16: _apart(groups.list_groups),
     API_VERSIONS: api_versions,
+    29: _apart(security.describe_acls),
     48: metadata.describe_client_quotas,
     23: _apart(transactions.offset_for_leader_epoch),
     32: _apart(settings.describe_configs),
     35: _apart(settings.describe_log_dirs),
+    50: _apart(security.describe_user_scram_credentials),
     55: _apart(metadata.describe_quorum),
     60: metadata.describe_cluster,
     61: _apart(transactions.describe_producers),
     65: _apart(transactions.describe_transactions),
     66: _apart(transactions.list_transactions),
-    69: _apart(groups.consumer_group_describe),
+    69: _apart(described_groups.consumer_group_describe),
     74: settings.list_config_resources,
     75: _apart(metadata.describe_topic_partitions),
+    77: _apart(described_groups.share_group_describe),
+    89: _apart(described_groups.streams_group_describe),
+    90: _apart(described_groups.describe_share_group_offsets),
 }
 
 

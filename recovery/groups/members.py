@@ -5,8 +5,9 @@
     3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
     5        consumer  a member, its client, its subscription (10: share, 19: streams)
     6        consumer  epoch of the target assignment (12: share, 20: streams)
-    7        consumer  the planned assignment of a member
+    7        consumer  the planned assignment of a member (21: streams)
     8        consumer  the current assignment of a member (14: share, 22: streams)
+    15       share     the partitions whose state the share coordinators have
     23       streams   the topology, by its epoch. The group has the validated topology epoch
 
 A tombstone removes the contents of a record. The other types change neither members nor states.
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # MemberState of a member with its planned assignment. The states of streams groups begin at 1.
 STABLE = 0
 STABLE_WITH_TASKS = 1
+SHARED_PARTITIONS_TYPE = 15  # ShareGroupStatePartitionMetadata
 
 
 class GroupKind(StrEnum):
@@ -58,7 +60,9 @@ class RecordNumbers(NamedTuple):
 LAYOUTS = {
     GroupKind.CONSUMER: RecordNumbers(group=3, member=5, target=6, current=8, planned=7),
     GroupKind.SHARE: RecordNumbers(group=11, member=10, target=12, current=14),
-    GroupKind.STREAMS: RecordNumbers(group=17, member=19, target=20, current=22, topology=23),
+    GroupKind.STREAMS: RecordNumbers(
+        group=17, member=19, target=20, current=22, planned=21, topology=23
+    ),
 }
 KIND_OF = {number: kind for kind, numbers in LAYOUTS.items() for number in numbers if number}
 
@@ -78,8 +82,9 @@ class Member:
     """A member. `epoch` is the generation of a classic group. None: not recorded.
 
     For a classic group `subscription` and `assignment` are the clients' own bytes. For a consumer
-    group `planned` is the member's planned assignment. A member with `is_classic` speaks the older
-    protocol.
+    group `planned` is the member's planned assignment, and `revoking` are partitions that it still
+    has and must give up. A member with `is_classic` speaks the older protocol. For a streams group
+    `client`, `tasks` and `planned_tasks` are the fields of the newest records, if any.
     """
 
     member_id: str
@@ -97,6 +102,10 @@ class Member:
     server_assignor: str | None = None
     is_classic: bool = False
     planned: tuple[Assigned, ...] = ()
+    revoking: tuple[Assigned, ...] = ()
+    client: Mapping[str, Any] | None = None
+    tasks: Mapping[str, Any] | None = None
+    planned_tasks: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,7 +117,8 @@ class GroupState:
         protocol_type: of a classic group. "" if it has only committed offsets.
         protocol: the members' way of assigning partitions.
         epoch: generation, or group epoch. None: not recorded.
-        topology_epoch: of a streams group. None if it has no topology.
+        topology: the fields of a streams group's topology. None if it has no topology.
+        shared: the partitions of a share group whose state is initialized.
         validated_topology_epoch: of the topology whose topics exist. -1: none.
         state_timestamp_ms: since when a classic group is in its state.
     """
@@ -120,10 +130,16 @@ class GroupState:
     protocol: str | None = None
     epoch: int | None = None
     target_epoch: int | None = None
-    topology_epoch: int | None = None
+    topology: Mapping[str, Any] | None = None
+    shared: tuple[Assigned, ...] = ()
     validated_topology_epoch: int = -1
     state_timestamp_ms: int | None = None
     members: dict[str, Member] = field(default_factory=dict)
+
+    @property
+    def topology_epoch(self) -> int | None:
+        """The epoch of a streams group's topology. None if it has no topology."""
+        return None if self.topology is None else int(self.topology["epoch"])
 
     @property
     def state(self) -> str:
@@ -145,6 +161,9 @@ class GroupState:
         if number == GROUP_METADATA_TYPE:
             self._take_classic(value)
             return
+        if number == SHARED_PARTITIONS_TYPE:  # a coordinator keeps these apart from the group
+            self.shared = () if value is None else _topics(value["initializedTopics"])
+            return
         kind = KIND_OF.get(number)
         if kind is None:
             return
@@ -159,13 +178,15 @@ class GroupState:
             self.epoch = value["epoch"]
             self.validated_topology_epoch = value.get("validatedTopologyEpoch", -1)
         elif number == numbers.topology:
-            self.topology_epoch = value["epoch"]
+            self.topology = value
         elif number == numbers.target:
             self.target_epoch = value["assignmentEpoch"]
         else:
             name = key["memberId"]
             member = self.members.setdefault(name, Member(member_id=name))
-            if number == numbers.planned:
+            if number == numbers.planned and kind is GroupKind.STREAMS:
+                member.planned_tasks = value
+            elif number == numbers.planned:
                 member.planned = _topics(value["topicPartitions"])
             else:
                 (_describe if number == numbers.member else _place)(member, value)
@@ -174,17 +195,18 @@ class GroupState:
         if number == numbers.group:
             self._become(GroupKind.CLASSIC)
         elif number == numbers.topology:
-            self.topology_epoch = None
+            self.topology = None
         elif number == numbers.member:
             self.members.pop(key["memberId"], None)
         elif number == numbers.planned and key["memberId"] in self.members:
-            self.members[key["memberId"]].planned = ()
+            member = self.members[key["memberId"]]
+            member.planned, member.planned_tasks = (), None
 
     def _become(self, kind: GroupKind) -> None:
         self.kind = kind
         self.protocol_type, self.protocol = "", None
         self.epoch = self.target_epoch = self.state_timestamp_ms = None
-        self.topology_epoch, self.validated_topology_epoch = None, -1
+        self.topology, self.validated_topology_epoch = None, -1
         self.members = {}
 
     def _take_classic(self, value: Mapping[str, Any] | None) -> None:
@@ -223,6 +245,8 @@ def _describe(member: Member, value: Mapping[str, Any]) -> None:
     member.topic_regex = value.get("subscribedTopicRegex")
     member.server_assignor = value.get("serverAssignor")
     member.is_classic = value.get("classicMemberMetadata") is not None
+    if "processId" in value:
+        member.client = value
 
 
 def _place(member: Member, value: Mapping[str, Any]) -> None:
@@ -230,11 +254,13 @@ def _place(member: Member, value: Mapping[str, Any]) -> None:
     tasks = value.get("activeTasks")
     member.is_stable = value["state"] == (STABLE if tasks is None else STABLE_WITH_TASKS)
     if tasks is not None:
+        member.tasks = value
         member.assigned = tuple(
             Assigned(each["subtopologyId"], tuple(each["partitions"])) for each in tasks
         )
     else:
         member.assigned = _topics(value["assignedPartitions"])
+        member.revoking = _topics(value.get("partitionsPendingRevocation") or ())
 
 
 def _topics(found: Iterable[Mapping[str, Any]]) -> tuple[Assigned, ...]:

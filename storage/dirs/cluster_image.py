@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # ConfigResource.Type
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 ALL_BROKERS = ""  # resource name of the settings of all brokers
 
 LEADER_UNCHANGED = -2
@@ -126,6 +127,8 @@ class ClusterImage:
         features: levels by name.
         quotas: by entity, then by key. An entity is pairs of a type and a name in the order of
             types. The name None is the default entity.
+        acls: the fields of each access control entry, by its id.
+        scram_iterations: of each SCRAM credential, by user and mechanism. Secrets are not kept.
         brokers: by id.
         controllers: by id, as they registered themselves (metadata version 3.7 and above).
         next_producer_id: above every block of producer ids handed out, or None without a block.
@@ -135,6 +138,7 @@ class ClusterImage:
         timestamp_ms: of the last replayed batch, or None if unknown.
         path: the directory or the file that it was loaded from, or "".
         voters: the controllers that elect a leader, by the quorum's own records. Empty if unknown.
+        kraft_version: 1 if the voters are in the log and can change.
         quorum_leader: the last controller that became leader, or None if unknown.
         unknown_records_count: records that could not be decoded.
         problems: reading errors, at most 100.
@@ -146,6 +150,8 @@ class ClusterImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
+        self.acls: dict[bytes, dict[str, Any]] = {}
+        self.scram_iterations: dict[tuple[str, int], int] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.controllers: dict[int, ControllerImage] = {}
         self.next_producer_id: int | None = None
@@ -156,6 +162,7 @@ class ClusterImage:
         self.path = ""
         self.voters: tuple[int, ...] = ()
         self.voter_directories: dict[int, bytes] = {}
+        self.kraft_version = 0
         self.quorum_leader: int | None = None
         self.unknown_records_count = 0
         self.problems: list[Problem] = []
@@ -332,6 +339,18 @@ class ClusterImage:
         if not quotas:
             del self.quotas[entity]
 
+    def _access_control_entry(self, data: dict[str, Any]) -> None:
+        self.acls[data["id"]] = data
+
+    def _remove_access_control_entry(self, data: dict[str, Any]) -> None:
+        self.acls.pop(data["id"], None)
+
+    def _scram_credential(self, data: dict[str, Any]) -> None:
+        self.scram_iterations[data["name"], data["mechanism"]] = data["iterations"]
+
+    def _remove_scram_credential(self, data: dict[str, Any]) -> None:
+        self.scram_iterations.pop((data["name"], data["mechanism"]), None)
+
     def _feature_level(self, data: dict[str, Any]) -> None:
         if data["featureLevel"]:
             self.features[data["name"]] = data["featureLevel"]
@@ -391,6 +410,8 @@ class ClusterImage:
         """Apply a record of the quorum itself."""
         if control_type == ControlRecordType.SNAPSHOT_HEADER:
             self.snapshot_timestamp_ms = message["lastContainedLogTimestamp"]
+        elif control_type == ControlRecordType.KRAFT_VERSION:
+            self.kraft_version = message["kRaftVersion"]
         elif control_type in (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VOTERS):
             self.voter_directories = {
                 each["voterId"]: each.get("voterDirectoryId", ZERO_UUID)
@@ -413,6 +434,10 @@ class ClusterImage:
         records.CONFIG: _config,
         records.FEATURE_LEVEL: _feature_level,
         records.CLIENT_QUOTA: _client_quota,
+        records.ACCESS_CONTROL_ENTRY: _access_control_entry,
+        records.REMOVE_ACCESS_CONTROL_ENTRY: _remove_access_control_entry,
+        records.USER_SCRAM_CREDENTIAL: _scram_credential,
+        records.REMOVE_USER_SCRAM_CREDENTIAL: _remove_scram_credential,
         records.PRODUCER_IDS: _producer_ids,
         records.REGISTER_BROKER: _register_broker,
         records.UNREGISTER_BROKER: _unregister_broker,

@@ -10,10 +10,19 @@ import pytest
 
 from tests.kafka.dump import DumpResult, dump_each, dumpable_files
 from tests.kafka.fresh import FreshLogDir, make_fresh_log_dir
+from tests.kafka.older_releases import libs_of, missing_release
 from tests.once import once_per_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture
+def jars_of_4_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and tools are those of 4.4.0."""
+    if reason := missing_release("4.4"):
+        pytest.skip(reason)
+    monkeypatch.setattr("tests.kafka.jars.KAFKA_LIBS", libs_of("4.4"))
 
 
 @pytest.fixture(scope="session")

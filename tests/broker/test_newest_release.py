@@ -15,10 +15,9 @@ from tests.changes import rows_of
 from tests.kafka import client
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.capture.newest import GHOST, DynamicBroker
-from tests.kafka.older_releases import libs_of, missing_release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.running import Outcome
@@ -32,15 +31,6 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-
-
-@pytest.fixture
-def jars_of_4_4(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Brokers and tools are those of 4.4.0."""
-    if reason := missing_release("4.4"):
-        pytest.skip(reason)
-    monkeypatch.setattr("tests.kafka.jars.KAFKA_LIBS", libs_of("4.4"))
-    return
 
 
 def tool(name: str, *arguments: str) -> str:

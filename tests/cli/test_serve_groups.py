@@ -74,12 +74,12 @@ def named(number: int) -> str:
 
 
 class Asked:
-    """A directory that is served within this process."""
+    """Directories that are served within this process."""
 
-    def __init__(self, log_dir: Path, *, skips: bool = False) -> None:
+    def __init__(self, *log_dirs: Path, skips: bool = False) -> None:
         options = ServeOptions(ServeRules(skips_damage=skips))
         self.reported: list[str] = []
-        self.catalogue = open_catalogue(discover([str(log_dir)]), options)
+        self.catalogue = open_catalogue(discover([*map(str, log_dirs)]), options)
         self.catalogue.report = self.reported.append
         self._members = Members()
 

@@ -1,11 +1,11 @@
 """Make the tables of Kafka's protocol from the schemas inside of kafka-clients.jar.
 
-    python -m tests.kafka.protocol_messages kafka-clients-4.3.1.jar > eoctl/serve/protocol/messages.json
+    python -m tests.kafka.protocol_messages kafka-clients-4.4.0.jar > eoctl/serve/protocol/messages.json
 
 One line of the result is one message: its name, the number of its API, the versions that there are,
 from which one on it is flexible (-1: never), and its fields, each as the arguments of
 `storage.formats.message.Field`. A field that may be null, or is tagged, in some versions
-only is written once for each run of versions. `make test` compares it with the jar.
+only is written once for each run of versions. `make test-all` compares it with the jar.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from eoctl.serve.state.members import (
     CommittedAt,
     PlacedCommit,
 )
-from recovery.groups.members import GroupKind, names_of
+from recovery.groups.members import GroupKind
 from storage.errors import AccessError
 from storage.formats.message import ZERO_UUID
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from eoctl.serve.state.broker import Request, VirtualBroker
     from eoctl.serve.state.catalogue import Catalogue
     from eoctl.serve.state.members import Group
-    from recovery.groups.members import Assigned, GroupState, Member
+    from recovery.groups.members import GroupState
 
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -243,9 +242,7 @@ GROUPS_SINCE = 8  # several groups in one OffsetFetch
 BY_ID_SINCE = 10
 NOT_FOUND_SINCE = 6
 NO_OFFSET = -1
-DEFAULT_ASSIGNOR = "uniform"
 UNREADABLE = "The known state of the group is incomplete."
-OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
 
 
 class KnownOffset(NamedTuple):
@@ -483,88 +480,4 @@ def _dead(group: GroupState) -> dict[str, Any]:
             }
             for each in group.members.values()
         ],
-    }
-
-
-def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer ConsumerGroupDescribe, for groups of the newer protocol, all dead."""
-    wants = request.body["includeAuthorizedOperations"]
-    log = broker.catalogue.groups()
-    groups = []
-    for name in request.body["groupIds"]:
-        group = log.groups.get(name)
-        if not name:
-            groups.append(
-                {"errorCode": ErrorCode.INVALID_GROUP_ID, "errorMessage": None, "groupId": name}
-            )
-            continue
-        if not broker.catalogue.may_report_of_group(name):
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            groups.append({"errorCode": code, "errorMessage": UNREADABLE, "groupId": name})
-            continue
-        if group is None or group.kind is not GroupKind.CONSUMER:
-            what = "not found" if group is None else "is not a consumer group"
-            groups.append(
-                {
-                    "errorCode": ErrorCode.GROUP_ID_NOT_FOUND,
-                    "errorMessage": f"Group {name} {what}.",
-                    "groupId": name,
-                }
-            )
-            continue
-        groups.append(
-            {
-                "groupId": name,
-                "groupState": group.state or "Unknown",
-                "groupEpoch": group.epoch or 0,
-                "assignmentEpoch": group.target_epoch or 0,
-                "assignorName": _assignor(group.members.values()),
-                "members": [_member(broker, each) for each in group.members.values()],
-                "authorizedOperations": GROUP_OPERATIONS if wants else NOT_REQUESTED,
-            }
-        )
-    return {"groups": groups}
-
-
-def _assignor(members: Iterable[Member]) -> str:
-    """Return the assignor that most members request, or else a broker's default assignor."""
-    wanted = Counter(each.server_assignor for each in members if each.server_assignor)
-    return str(wanted.most_common(1)[0][0]) if wanted else DEFAULT_ASSIGNOR
-
-
-def _member(broker: VirtualBroker, member: Member) -> dict[str, Any]:
-    return {
-        "memberId": member.member_id,
-        "instanceId": member.instance_id,
-        "rackId": member.rack_id,
-        "memberEpoch": member.epoch or 0,
-        "clientId": member.client_id or "",
-        "clientHost": member.host or "",
-        "subscribedTopicNames": list(member.topic_names),
-        "subscribedTopicRegex": member.topic_regex,
-        "assignment": _assignment(broker, member.assigned),
-        "targetAssignment": _assignment(broker, member.planned),
-        "memberType": OLDER_PROTOCOL if member.is_classic else NEWER_PROTOCOL,
-    }
-
-
-def _assignment(broker: VirtualBroker, assigned: Iterable[Assigned]) -> dict[str, Any]:
-    by_name: dict[str, list[int]] = {}
-
-    def name_of(topic_id: bytes) -> str | None:
-        found = broker.catalogue.topic_by_id(topic_id)
-        return None if found is None else found.name
-
-    for topic, number in names_of(assigned, name_of):
-        by_name.setdefault(topic, []).append(number)
-    topics = broker.catalogue.topics
-    return {
-        "topicPartitions": [
-            {
-                "topicId": topics[name].topic_id if name in topics else ZERO_UUID,
-                "topicName": name,
-                "partitions": numbers,
-            }
-            for name, numbers in by_name.items()
-        ]
     }

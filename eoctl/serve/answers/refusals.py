@@ -157,7 +157,7 @@ def txn_offset_commit(_broker: VirtualBroker, request: Request) -> dict[str, Any
     return {
         "topics": [
             {
-                "name": topic["name"],
+                **{name: topic[name] for name in ("name", "topicId") if name in topic},
                 "partitions": _each(topic["partitions"], code, "partitionIndex"),
             }
             for topic in request.body["topics"]
@@ -213,7 +213,7 @@ def delete_groups(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Refuse to delete groups."""
     return {
         "results": [
-            {"groupId": each, "errorCode": ErrorCode.GROUP_AUTHORIZATION_FAILED}
+            {"groupId": each, "errorCode": _GROUP, "errorMessage": READ_ONLY}
             for each in request.body["groupsNames"]
         ]
     }
@@ -259,17 +259,12 @@ def alter_user_scram_credentials(_broker: VirtualBroker, request: Request) -> di
     }
 
 
-def describe_acls(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
-    """Answer that no authorizer is configured."""
-    code = ErrorCode.SECURITY_DISABLED
-    return {"errorCode": code, "errorMessage": "No Authorizer is configured", "resources": []}
-
-
 def _no_reassignments(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
     return {"errorMessage": None, "topics": []}
 
 
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _TOKENS = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] = {
@@ -284,7 +279,6 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     26: _top(_TRANSACTION, producerId=-1, producerEpoch=-1),
     27: write_txn_markers,
     28: txn_offset_commit,
-    29: describe_acls,
     30: create_acls,
     31: delete_acls,
     33: alter_configs,
@@ -300,16 +294,18 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     44: alter_configs,
     45: _top(_CLUSTER),
     46: _no_reassignments,
-    47: _top(ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    47: _top(_GROUP),
     49: alter_client_quotas,
-    50: _top(_CLUSTER),
     51: alter_user_scram_credentials,
     57: _top(_CLUSTER),
     64: _top(_CLUSTER),
     80: _top(_CLUSTER),
     81: _top(_CLUSTER),
+    91: _top(_GROUP),
+    92: _top(_GROUP),
+    94: _top(_CLUSTER),
 }
 # Answered but not advertised in ApiVersions. Clients would use these APIs if they saw them.
 UNOFFERED: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] = {
-    key: _top(ErrorCode.UNSUPPORTED_VERSION) for key in (68, 71, 72, 76, 78, 79, 88)
+    key: _top(ErrorCode.UNSUPPORTED_VERSION) for key in (68, 71, 72, 76, 78, 79, 88, 93)
 }

@@ -17,9 +17,11 @@ from eoctl.serve.protocol.messages import ErrorCode, RequestError
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ClusterImage,
 )
+from storage.dirs.group_settings import GROUP_SETTINGS
 from storage.dirs.partition_files import list_partition
 from storage.dirs.topic_settings import (
     FACTORS,
@@ -75,13 +77,20 @@ SOURCES = {
 }
 
 
-LOGGERS, CLIENT_METRICS, GROUPS = 8, 16, 32  # types of resources, beside topics and brokers
+LOGGERS, CLIENT_METRICS = 8, 16  # types of resources, beside topics, brokers and groups
 # Internal topic settings of Kafka, shown only if they were set.
 INTERNAL_KINDS = {"internal.segment.bytes": SettingKind.INT}
 # Broker setting -> topic setting.
 TOPIC_NAMES = {other: name for name, each in SETTINGS.items() for other in each.broker_names}
 OF_BROKERS = (BROKER_RESOURCE, LOGGERS)
-OF_NAMES = {CLIENT_METRICS: Source.CLIENT_METRICS, GROUPS: Source.GROUP}
+OF_NAMES = {CLIENT_METRICS: Source.CLIENT_METRICS, GROUP_RESOURCE: Source.GROUP}
+GROUP_KINDS = {
+    "boolean": SettingKind.BOOLEAN,
+    "string": SettingKind.STRING,
+    "int": SettingKind.INT,
+    "long": SettingKind.LONG,
+    "list": SettingKind.LIST,
+}
 KINDS = {TOPIC_RESOURCE, *OF_BROKERS, *OF_NAMES}
 
 
@@ -132,7 +141,11 @@ def _configs(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, 
         raise RequestError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {words}")
     if kind == BROKER_RESOURCE:
         return _of_broker(broker, name)
-    if kind in OF_NAMES:
+    if kind in OF_NAMES and not name:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+    if kind == GROUP_RESOURCE:
+        return _of_group(broker, name)
+    if kind == CLIENT_METRICS:
         return _of_name(broker, kind, name)
     return iter(())
 
@@ -148,21 +161,21 @@ def _of_topic(broker: VirtualBroker, topic: str) -> Iterator[dict[str, Any]]:
             kind=_kind(name),
             synonyms=list(_synonyms(image, topic, name, broker.node_id)),
         )
-    yield from _others_of_topic(image, topic)
+    for name, value in image.configs.get((TOPIC_RESOURCE, topic), {}).items():
+        if name not in SETTINGS:
+            yield _not_public(name, value, Source.TOPIC)
 
 
-def _others_of_topic(image: ClusterImage, topic: str) -> Iterator[dict[str, Any]]:
-    """Yield the settings of a topic in the metadata that are not public Kafka settings.
+def _not_public(name: str, value: str, source: Source) -> dict[str, Any]:
+    """Return the entry of a setting in the metadata that is not a public Kafka setting.
 
     As with a broker, the value of an unknown setting may be a secret and is not shown.
     """
-    for name, value in image.configs.get((TOPIC_RESOURCE, topic), {}).items():
-        if name not in SETTINGS:
-            kind = INTERNAL_KINDS.get(name, SettingKind.UNKNOWN)
-            shown = None if kind is SettingKind.UNKNOWN else value
-            synonyms = [{"name": name, "value": shown, "source": Source.TOPIC}]
-            found = _reported(name, shown, Source.TOPIC, kind=kind, synonyms=synonyms)
-            yield {**found, "isSensitive": shown is None}
+    kind = INTERNAL_KINDS.get(name, SettingKind.UNKNOWN)
+    shown = None if kind is SettingKind.UNKNOWN else value
+    synonyms = [{"name": name, "value": shown, "source": source}]
+    found = _reported(name, shown, source, kind=kind, synonyms=synonyms)
+    return {**found, "isSensitive": shown is None}
 
 
 def _reported(
@@ -254,8 +267,26 @@ def _of_broker(broker: VirtualBroker, name: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def _of_group(broker: VirtualBroker, group: str) -> Iterator[dict[str, Any]]:
+    """Yield the settings of a group, which need not exist, with Kafka's defaults."""
+    image = broker.catalogue.image
+    own = {} if image is None else image.configs.get((GROUP_RESOURCE, group), {})
+    for name, known in GROUP_SETTINGS.items():
+        if known.is_internal and name not in own:
+            continue
+        value, source = known.default, Source.DEFAULT
+        synonyms = [{"name": known.broker_name or name, "value": value, "source": source}]
+        if name in own:
+            value, source = own[name], Source.GROUP
+            synonyms.insert(0, {"name": name, "value": value, "source": source})
+        yield _reported(name, value, source, kind=GROUP_KINDS[known.type], synonyms=synonyms)
+    for name, value in own.items():
+        if name not in GROUP_SETTINGS:
+            yield _not_public(name, value, Source.GROUP)
+
+
 def _of_name(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the settings of a group or of client metrics in the metadata, without defaults."""
+    """Yield the settings of client metrics in the metadata, without defaults."""
     image = broker.catalogue.image
     for key, value in ({} if image is None else image.configs.get((kind, name), {})).items():
         source = OF_NAMES[kind]

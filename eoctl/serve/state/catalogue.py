@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.serve.logs.served_log import ServedLog
 from recovery.cluster.coordinator_log import CoordinatorLog, reach
 from recovery.groups.group_log import GroupLog
+from recovery.groups.share_states import ShareLog
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, RefusedError, pasted
 from storage.file_names import (
@@ -23,15 +24,17 @@ from storage.file_names import (
     METADATA_TOPIC,
     PRODUCER_IDS_TOPIC,
     REMOTE_METADATA_TOPIC,
+    SHARE_GROUP_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
 from storage.formats.message import ZERO_UUID
-from storage.formats.partition_metadata import parse_uuid
+from storage.formats.partition_metadata import format_uuid, parse_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from recovery.elections.replica_logs import LogCopy
+    from recovery.groups.share_states import SharePartition
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
@@ -400,6 +403,7 @@ class Catalogue:
         self._reported: set[str] = set()
         self._groups: GroupLog | None = None
         self._coordinators: CoordinatorLog | None = None
+        self._shares: ShareLog | None = None
         here: dict[str, dict[int, ServedPartition | None]] = {}
         for key, of_key in sorted(copies.items()):
             if rules.wants(key.topic):
@@ -428,6 +432,27 @@ class Catalogue:
                 self._by_id = {each.topic_id: each for each in self.topics.values()}
                 self._by_id.pop(ZERO_UUID, None)
             return self._by_id.get(topic_id)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic of the cluster, served or not, by its 16 bytes.
+
+        None: the cluster has no such topic. Without metadata an unknown id is its own name.
+        """
+        known = None if self.image is None else self.image.topic_by_id(topic_id)
+        if known is not None:
+            return known.name
+        served = self.topic_by_id(topic_id)
+        if served is not None:
+            return served.name
+        return format_uuid(topic_id) if self.image is None else None
+
+    def id_of(self, topic: str) -> bytes | None:
+        """Return the id of a topic of the cluster, served or not. None: there is none."""
+        known = None if self.image is None else self.image.topics.get(topic)
+        if known is not None:
+            return known.topic_id
+        served = self.topics.get(topic)
+        return None if served is None else served.topic_id
 
     def partitions(self) -> Iterable[ServedPartition]:
         """Yield all partitions on disk, by name."""
@@ -462,6 +487,25 @@ class Catalogue:
                 self._coordinators = CoordinatorLog(self.log_dirs, self.image)
                 self._report_lacking("transactional ids", self._coordinators.problems)
             return self._coordinators
+
+    def shares(self) -> ShareLog:
+        """Return the state of the dead cluster's share coordinators."""
+        with self._lock:
+            if self._shares is None:
+                self._shares = ShareLog(self.log_dirs, self.image)
+                self._report_lacking("share groups", self._shares.problems)
+            return self._shares
+
+    def may_report_of_share(self, key: SharePartition) -> bool:
+        """Return whether clients may get the known state of a share partition."""
+        topic, shares = SHARE_GROUP_TOPIC, self.shares()
+        is_whole = shares.has_all_of(key) and not self._is_elsewhere(topic, shares.partitions)
+        return self._may_report(f"share group {key.group!r}", topic, is_whole)
+
+    def may_report_of_security(self) -> bool:
+        """Return whether clients may get the credentials and ACLs in the metadata."""
+        is_whole = self.image is not None and self.image.is_complete
+        return self._may_report("credentials and ACLs", METADATA_TOPIC, is_whole)
 
     def may_report_of_group(self, name: str) -> bool:
         """Return whether clients may get the known state of a group, which may be empty.

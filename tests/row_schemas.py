@@ -81,6 +81,10 @@ ROWS: dict[str, dict[str, str]] = {
         "truncation": "eoctl.commands.truncate:TruncationReport",
         "step": "eoctl.plan_actions:STEP_COLUMNS",
     },
+    "trim": {
+        "trim": "recovery.trim.cost:TrimReport",
+        "step": "eoctl.plan_actions:STEP_COLUMNS",
+    },
     "repair": {
         "repair": "eoctl.commands.repair:RepairReport",
         "step": "eoctl.plan_actions:STEP_COLUMNS",

@@ -14,7 +14,7 @@ from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
 from eoctl.output import Columns, OutputFormat, Report, emit, line
-from eoctl.parameters import advanced_option, argument, option, safety_option
+from eoctl.parameters import advanced_option, argument, option
 from eoctl.progress import Progress
 from recovery.changes.journals.losses import Lost
 from recovery.changes.plans.plan import absolute_path
@@ -54,9 +54,7 @@ def command(
         option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
     single_copy: options.SingleCopy = False,
-    replicated: Annotated[
-        bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
-    ] = False,
+    replicated: options.Replicated = False,
     index_interval_bytes: Annotated[
         int | None,
         advanced_option(

@@ -37,6 +37,7 @@ CALLS = (
     ("recover-state", "hard/txn-0"),
     ("rebuild", "crash"),
     ("truncate", "clean/txn-0", "--to-offset", "10", "--single-copy"),
+    ("trim", "clean/rolled-0", "--to-offset", "35"),
     ("repair", "hard", "--single-copy"),
     ("metadata", "crash", "--history"),
     ("txn", "torn", "hard"),

@@ -122,6 +122,15 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl repair {_LOG} --strategy salvage --single-copy --apply",
         ),
     ),
+    "reclaim": (
+        Example(
+            "Show what costs nothing, and whether a start then has room", f"eoctl reclaim {_DIR}"
+        ),
+        Example(
+            "Remove what the next start deletes, and old backups of eoctl",
+            f"eoctl reclaim {_DIR} --class A,C --apply",
+        ),
+    ),
     "trim": (
         Example(
             "Show what the deletion of records below an offset frees and loses",

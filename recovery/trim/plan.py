@@ -152,7 +152,7 @@ def plan_trim(
         RefusedError: a broker would refuse it too, or the directory must not be changed.
         AccessError: it cannot be read.
     """
-    _require_trimmable(partition, image)
+    require_trimmable(partition, image)
     end = partition.log_end()
     start_offset = partition.log_start_offset
     if end is None or start_offset is None:
@@ -208,8 +208,12 @@ def plan_trim(
     )
 
 
-def _require_trimmable(partition: Partition, image: ClusterImage | None) -> None:
-    """Refuse a partition whose records a broker does not delete, or that must not be changed."""
+def require_trimmable(partition: Partition, image: ClusterImage | None) -> None:
+    """Refuse a partition whose records a broker does not delete, or that must not be changed.
+
+    Raises:
+        RefusedError: with the next step.
+    """
     name = partition.directory.name
     require_live(partition.path, name)
     if name.partition == UNKNOWN_PARTITION:

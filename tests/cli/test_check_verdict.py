@@ -321,18 +321,6 @@ def test_the_next_call_works_as_it_stands(
     assert eoctl(*words[1:]).status in {0, 5}
 
 
-def test_what_frees_space(golden: Callable[[str], Path]) -> None:
-    """A line for each directory, what frees most first; a program gets each file."""
-    place = golden("kafka-4.3.1")
-    shown = on_terminal("check", "tv2", "--reclaim", "--now", "dir", cwd=place)
-    (heading,) = [n for n, line in enumerate(shown.lines) if line.split()[:2] == ["size", "files"]]
-    end = next(n for n, each in enumerate(shown.lines) if each.startswith("now is"))
-    rows = shown.lines[heading + 1 : end]
-    first, *others = [row.split() for row in rows]
-    assert first[:4] == ["152", "KiB", "51", "tv2/c2-0/*.deleted"]
-    assert [each for each in others if each[1] == "KiB"] == []
-
-
 def test_a_log_dir_that_names_no_node_belongs_to_the_only_one(
     golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -57,6 +57,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Repair": {
         "repair": "Repair partitions as a broker would, or with less loss.",
         "truncate": "Truncate a partition to an offset, a time or an epoch.",
+        "reclaim": "Free a full disk, without loss first.",
+        "trim": "Delete the oldest records of a partition, as DeleteRecords.",
         "rebuild": "Rebuild indexes, snapshots and epochs from .log files.",
         "adopt": "Start a new cluster with the data of lost brokers.",
     },

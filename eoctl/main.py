@@ -22,7 +22,7 @@ COMPLETION_VARIABLE = "_EOCTL_COMPLETE"  # set by a shell's completion script
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run a command line, and end the process with its status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = _as_named_now(sys.argv[1:] if arguments is None else arguments)
     words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
     asks = os.environ.get(COMPLETION_VARIABLE) or _is_about_completion(arguments)
     text = None if asks or sys.stdout is None else saved_help(words)
@@ -48,6 +48,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         output.discard_stdout()
         output.error(failed)
         sys.exit(failed.exit_status)
+
+
+def _as_named_now(arguments: list[str]) -> list[str]:
+    """Return a command line with the name of the command that has an older option's work now."""
+    if arguments[:1] == ["check"] and "--reclaim" in arguments:
+        return ["reclaim", *(each for each in arguments[1:] if each != "--reclaim")]
+    return arguments
 
 
 def _run(words: list[str], arguments: list[str]) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -18,7 +19,7 @@ from eoctl.parameters import (
 )
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
-from storage.limits import INT32_MAX
+from storage.limits import INT32_MAX, MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,6 +85,22 @@ def parse_times(text: str | None) -> Range:
         UsageError: as `parse_range`.
     """
     return Range() if text is None else parse_range(text, parse_time_ms, "--times")
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGTPE]?)(?:i?B)?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size: `1048576`, `500M` or `1.5 GiB`. Units are powers of 1024.
+
+    Raises:
+        UsageError: the text is none of these.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"not a size: {text!r}", next_step="bytes, or a size such as 500M or 2G")
+    power = " KMGTPE".index(found[2].upper() or " ")
+    return int(float(found[1]) * 1024**power) if "." in found[1] else int(found[1]) << 10 * power
 
 
 # -- options
@@ -308,6 +325,22 @@ TopicId = Annotated[
     str | None, advanced_option(metavar="ID", help="Topic id for a directory without one.")
 ]
 SingleCopy = Annotated[bool, safety_option("--single-copy", help="No other replica will be kept.")]
+Replicated = Annotated[
+    bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
+]
+AssumeHw = Annotated[
+    int | None,
+    advanced_option(
+        min=0,
+        max=MAX_OFFSET,
+        metavar="N",
+        help="Use this high watermark instead of the checkpoint.",
+    ),
+]
+CoordinatorDirs = Annotated[
+    list[str] | None,
+    advanced_option(metavar="DIR", help="Log dir with __consumer_offsets. Repeatable."),
+]
 SchemaDir = Annotated[
     list[str] | None,
     advanced_option(

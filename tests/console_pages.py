@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.kafka.broker import copy_log_dir
-from tests.terminal import on_terminal
+from tests.terminal import ONE_GIB_FREE, on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")  # of a port that was free
 _PROGRAM = f"""#!{sys.executable}
 import datetime, sys
 sys.path.insert(0, {str(ROOT)!r})
+{ONE_GIB_FREE}
 from eoctl import clock, progress
 progress.QUIET_SECONDS = 1e9  # however slow the machine is
 clock.wall_ms = lambda: int(datetime.datetime.fromisoformat({NOW!r}).timestamp() * 1000)

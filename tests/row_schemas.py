@@ -33,7 +33,6 @@ ROWS: dict[str, dict[str, str]] = {
         "finding": "recovery.rules.findings:Finding",
         "partition": "eoctl.commands.check:PARTITION_COLUMNS",
         "start_change": "recovery.start.files:StartChange",
-        "reclaimable": "recovery.checks.log_dirs.reclaim:Reclaimable",
     },
     "describe": {
         "partition": "recovery.inspect.describe:PartitionDescription",
@@ -79,6 +78,11 @@ ROWS: dict[str, dict[str, str]] = {
     "rebuild": {"derived_file": "eoctl.commands.rebuild:DerivedFileRow"},
     "truncate": {
         "truncation": "eoctl.commands.truncate:TruncationReport",
+        "step": "eoctl.plan_actions:STEP_COLUMNS",
+    },
+    "reclaim": {"reclaimable": "eoctl.commands.reclaim:COLUMNS"},
+    "trim": {
+        "trim": "recovery.trim.cost:TrimReport",
         "step": "eoctl.plan_actions:STEP_COLUMNS",
     },
     "repair": {

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 DEADLINE_S = 60
-# As `python -m eoctl`, without progress, however slow the machine is.
-QUIET = """
+# As `python -m eoctl`, without progress, however slow the machine is, and with 1 GiB free.
+ONE_GIB_FREE = """
+import os, types
+os.statvfs = lambda path: types.SimpleNamespace(f_bavail=1 << 18, f_frsize=4096)
+"""
+QUIET = f"""{ONE_GIB_FREE}
 from eoctl import progress
 progress.QUIET_SECONDS = 1e9
 from eoctl.start import run

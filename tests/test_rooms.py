@@ -78,6 +78,13 @@ ROOMS: dict[str, set[str]] = {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.cluster",
         "recovery.replay",
     },
+    "recovery.trim": {
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.cluster",
+        "recovery.replay", "recovery.truncate",
+    },
+    "recovery.reclaim": {
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.replay", "recovery.trim",
+    },
     # What is wrong with it, and what became of its records.
     "recovery.checks.context": {"recovery.replay", "recovery.rules"},
     "recovery.checks.contents": {"recovery.checks.context", "recovery.replay", "recovery.rules"},

@@ -4,6 +4,6 @@
 
 From the entry down: adopt, apply, bench, check, consume, copy, describe, diff, dump_segment,
 duplicates, export, init, journal, lease_pid, locate, loss, metadata, produce, producers,
-recover_state, releases, repair, rebuild, replicas, report, serve, sim, spark_audit, start_order,
-truncate, undo.
+reclaim, recover_state, releases, repair, rebuild, replicas, report, serve, sim, spark_audit,
+start_order, trim, truncate, undo.
 """

@@ -7,13 +7,12 @@ import textwrap
 from collections import Counter
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
+from eoctl.commands.shared.check_run import CheckRun, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
-from eoctl.console.columns import size_text
 from eoctl.console.style import screen_size
-from eoctl.messages import MAX_NAMES, Said, answer_width, is_for_people, report, report_answer
+from eoctl.messages import MAX_NAMES, answer_width, is_for_people, report, report_answer
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -29,13 +28,6 @@ from eoctl.options import (
 from eoctl.output import Columns, OutputFormat, Report, emit, line, message, row_writer, while_read
 from eoctl.parameters import advanced_option, option, output_option, records_option
 from recovery.checks.context.broker_version import CHECKED, NEWEST, OLDEST
-from recovery.checks.log_dirs.reclaim import (
-    Reclaimable,
-    find_reclaimable,
-    find_reclaimable_beside,
-    find_uncompacted,
-    removal_of,
-)
 from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
 from recovery.rules.findings import Finding, Severity
@@ -47,7 +39,7 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from eoctl.commands.shared.check_run import CheckRequest
     from recovery.fsck.verdict import DirectoryVerdict
@@ -81,9 +73,6 @@ def command(
     predict: Annotated[
         bool,
         option("--predict", help="Also list every file that the next broker start changes."),
-    ] = False,
-    reclaim: Annotated[
-        bool, option("--reclaim", help="Also list what can be removed from a full disk.")
     ] = False,
     broker_version: Annotated[
         str | None,
@@ -148,7 +137,6 @@ def command(
             topics=tuple(topic or ()),
             since=since,
             predicts=predict,
-            reclaims=reclaim,
             jobs=process_count(jobs),
             io_limit_mib=io_limit,
             now=now,
@@ -299,24 +287,14 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         reports.append(Report("start_change", FOLDED_COLUMNS, _folded(run.changes)))
     elif request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
-    found: list[Reclaimable] = []
-    if request.reclaims:
-        found = [*_reclaimable(run, request)]
-        rows = _by_pattern(found) if is_reported else found
-        fields = ReclaimableFiles._fields if is_reported else Reclaimable._fields
-        if found or not is_reported:
-            reports.append(Report("reclaimable", fields, rows))
     if is_reported:
-        verdict = _report(run, request, cluster, found)
+        verdict = _report(run, request, cluster)
     for place, each in enumerate(reports):
         if (place or is_reported) and output is OutputFormat.TEXT:
             line("")
         is_first = not place and not is_reported
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(each, output)
-    if request.reclaims:
-        for job in run.jobs:
-            run.notes += find_uncompacted(job.selected, job.image)
     retention = () if is_reported else _retention_notes(run)
     # The answer contains the first note, the scope of the verification.
     for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
@@ -325,10 +303,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
 
         message(run.summary())
-        verdict = _with_removal(verdict_of_run(run, request), run, found)
-        start, *rest = top(verdict, answer_width(output))
-        first = [start, *_free_line(run, request, found), *rest]
-        report_answer(first, output)
+        verdict = verdict_of_run(run, request)
+        report_answer(top(verdict, answer_width(output)), output)
     # With incomplete metadata the verdict does not cover everything.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
     if request.metrics is not None:
@@ -350,57 +326,16 @@ def _retention_notes(run: CheckRun) -> Iterator[str]:
         yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
-def _report(
-    run: CheckRun, request: CheckRequest, cluster: CheckedCluster, found: Sequence[Reclaimable]
-) -> DirectoryVerdict:
+def _report(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> DirectoryVerdict:
     """Print the verdict on a terminal, and return it."""
     from eoctl.commands.shared.check_verdict import lines, verdict_of_run
 
     with while_read(lambda: run.status, is_verdict=True):
         for _ in run.findings():
             pass
-        verdict = _with_removal(verdict_of_run(run, request), run, found)
-        width, free = screen_size()[0], _free_line(run, request, found)
-        report(lines(verdict, width, cluster.words(), also=free))
+        verdict = verdict_of_run(run, request)
+        report(lines(verdict, screen_size()[0], cluster.words()))
     return verdict
-
-
-def _free_line(
-    run: CheckRun, request: CheckRequest, found: Sequence[Reclaimable]
-) -> Iterator[Said]:
-    """Yield how much of a full disk can be freed."""
-    if not request.reclaims:
-        return
-    size = sum(each.size_bytes for each in found)
-    text = f"{size_text(size)} in {counted(len(found), 'file')} can be removed"
-    when = " while the broker is stopped" if _may_run(run) else ", see the list"
-    yield Said("Free", f"{text}{when}" if found else "no file can be removed")
-
-
-def _may_run(run: CheckRun) -> bool:
-    """Return whether a broker runs on a log dir, or may run on it."""
-    is_stopped = {StoppedState.CLEAN, StoppedState.UNCLEAN}
-    return any(each.stopped not in is_stopped for each in run.found.log_dirs)
-
-
-def _with_removal(
-    verdict: DirectoryVerdict, run: CheckRun, found: Sequence[Reclaimable]
-) -> DirectoryVerdict:
-    """Add the command that frees most as the next step, if there is nothing else to do."""
-    freed: dict[str, int] = {}
-    for each in found:
-        command = removal_of(each)
-        if command and each.size_bytes:
-            freed[command] = freed.get(command, 0) + each.size_bytes
-    if verdict.call is not None or not freed:
-        return verdict
-    from recovery.fsck.verdict import NextCommand
-
-    command, size_bytes = max(freed.items(), key=lambda each: each[1])
-    first = "stop the broker, then: " if _may_run(run) else ""
-    more = ", the list has more" if len(freed) > 1 else ""
-    sentence = f"{first}{command}   # frees {size_text(size_bytes)}{more}"
-    return verdict._replace(call=NextCommand((), sentence, "it frees disk space"))
 
 
 def _kind_of_change(change: StartChange) -> tuple[str, str]:
@@ -430,37 +365,3 @@ def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
         alike.setdefault(words, []).append(directory)
     for words, paths in alike.items():
         yield len(paths), words, paths[0]
-
-
-class ReclaimableFiles(NamedTuple):
-    """Files that a stopped broker does not need, for one reason. `path` matches no others."""
-
-    size_bytes: int
-    files_count: int
-    path: str
-    why: str
-
-
-def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
-    """Group for people, largest first. A directory that is removed whole counts as one file."""
-    sizes: dict[tuple[str, str], list[int]] = {}
-    for each in found:
-        sizes.setdefault((each.pattern, each.why), []).append(each.size_bytes)
-    rows = [
-        ReclaimableFiles(size_bytes=sum(each), files_count=len(each), path=place, why=why)
-        for (place, why), each in sizes.items()
-    ]
-    return sorted(rows, reverse=True)
-
-
-def _reclaimable(run: CheckRun, request: CheckRequest) -> Iterator[Reclaimable]:
-    """Yield the reclaimable files, never the only copy of records.
-
-    With topics, only files in their directories.
-    """
-    for log_dir in () if request.topics else run.found.log_dirs:
-        yield from find_reclaimable_beside(log_dir)
-    blocked = {each.path for each in run.blocked}
-    for selected in of_topics(run.found, request):
-        if selected.partition.path not in blocked:
-            yield from find_reclaimable(selected)

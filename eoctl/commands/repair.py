@@ -23,7 +23,7 @@ from eoctl.messages import (
     said_line,
 )
 from eoctl.output import Columns, OutputFormat, Report, emit, line
-from eoctl.parameters import advanced_option, argument, option, safety_option
+from eoctl.parameters import advanced_option, argument, option
 from eoctl.progress import Progress
 from recovery.changes.journals.losses import Lost
 from recovery.changes.plans.plan import absolute_path
@@ -63,9 +63,7 @@ def command(
         option(help="How to repair. Without it, eoctl shows the damage and proposes a strategy."),
     ] = None,
     single_copy: options.SingleCopy = False,
-    replicated: Annotated[
-        bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
-    ] = False,
+    replicated: options.Replicated = False,
     index_interval_bytes: Annotated[
         int | None,
         advanced_option(

@@ -12,7 +12,7 @@ from eoctl.clock import resolve_now
 from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.output import Columns, OutputFormat, Report, emit
-from eoctl.parameters import advanced_option, argument, option, safety_option
+from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
 from recovery.changes.journals.listing import unfinished_path
@@ -70,15 +70,7 @@ def command(
     exact: Annotated[
         bool, safety_option("--exact", help="Refuse a target inside a batch.")
     ] = False,
-    assume_hw: Annotated[
-        int | None,
-        advanced_option(
-            min=0,
-            max=MAX_OFFSET,
-            metavar="N",
-            help="Use this high watermark instead of the checkpoint.",
-        ),
-    ] = None,
+    assume_hw: options.AssumeHw = None,
     replica: Annotated[
         list[str] | None,
         safety_option(metavar="DIR", help="Another replica to compare with. Repeatable."),
@@ -90,10 +82,7 @@ def command(
         ),
     ] = None,
     single_copy: options.SingleCopy = False,
-    coordinator_dir: Annotated[
-        list[str] | None,
-        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets. Repeatable."),
-    ] = None,
+    coordinator_dir: options.CoordinatorDirs = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,

@@ -122,6 +122,25 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl repair {_LOG} --strategy salvage --single-copy --apply",
         ),
     ),
+    "reclaim": (
+        Example(
+            "Show what costs nothing, and whether a start then has room", f"eoctl reclaim {_DIR}"
+        ),
+        Example(
+            "Remove what the next start deletes, and old backups of eoctl",
+            f"eoctl reclaim {_DIR} --class A,C --apply",
+        ),
+    ),
+    "trim": (
+        Example(
+            "Show what the deletion of records below an offset frees and loses",
+            f"eoctl trim {_LOG} --to-offset 100 --single-copy",
+        ),
+        Example(
+            "Keep about 1 GiB of segments, with backups on another disk",
+            f"eoctl trim {_LOG} --to-bytes 1G --single-copy --backup-dir ./backups",
+        ),
+    ),
     "truncate": (
         Example(
             "Show the loss of a truncation to an offset", f"eoctl truncate {_LOG} --to-offset 311"

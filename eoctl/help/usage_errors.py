@@ -19,6 +19,7 @@ COMMANDS_MEANT = {
     "abort": "txn abort", "advise": "start-order", "audit": "spark-audit", "benchmark": "bench",
     "brokers": "metadata", "cat": "consume", "cluster": "metadata", "cluster-state": "metadata",
     "commit": "txn commit", "compare": "diff", "consumer-groups": "groups list", "create": "init",
+    "delete-records": "trim",
     "dedupe": "duplicates", "doctor": "check", "dump": "dump-segment", "dump-log": "dump-segment",
     "elect": "start-order", "find": "locate", "fix": "repair", "format": "init", "fsck": "check",
     "group": "groups list", "hanging": "txn hanging", "history": "metadata --history",
@@ -29,7 +30,7 @@ COMMANDS_MEANT = {
     "restore": "undo", "revert": "undo", "rollback": "undo", "salvage": "repair",
     "scrub": "check", "search": "locate", "show": "describe", "simulate": "sim", "stat": "describe",
     "status": "check", "storage": "init", "summary": "describe", "tail": "consume --follow",
-    "topics": "describe", "transactions": "txn list", "trim": "truncate", "validate": "check",
+    "topics": "describe", "transactions": "txn list", "validate": "check",
     "verify": "check --deep", "who": "producers", "write": "produce",
 }  # fmt: skip
 # Command, or all with "*" -> a wrong option -> its replacement. `{}` is the value of the wrong
@@ -82,6 +83,10 @@ OPTIONS_MEANT = {
     "truncate": {
         "--offset": "--to-offset {}", "--time": "--to-time {}", "--hw": "--to-hw",
         "--to": "--to-offset {}", "--epoch": "--to-leader-epoch {}",
+    },
+    "trim": {
+        "--offset": "--to-offset {}", "--time": "--to-time {}", "--bytes": "--to-bytes {}",
+        "--size": "--to-bytes {}", "--before": "--to-time {}", "--to": "--to-offset {}",
     },
     "txn abort": {"--txn-id": "--transactional-id {}", "--all": "--all-overdue"},
     "txn hanging": {"--fix": "eoctl txn abort --all-overdue"},

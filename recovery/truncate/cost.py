@@ -77,7 +77,10 @@ class CutCounts:
         notes: the damage.
     """
 
-    def __init__(self, start_offset: int, high_watermark: int | None) -> None:
+    def __init__(
+        self, start_offset: int, high_watermark: int | None, end_offset: int | None = None
+    ) -> None:
+        """Count records from `start_offset` on, below `end_offset` (None: to the end)."""
         self.batches_count = 0
         self.log_bytes = 0
         self.is_whole = True
@@ -86,6 +89,7 @@ class CutCounts:
         self._acknowledged_count: int | None = 0
         self._reach = -1  # greatest offset so far
         self._start_offset = start_offset
+        self._end_offset = end_offset
         self._high_watermark = high_watermark
         self._found = FoundRecords(
             records_count=0,
@@ -144,7 +148,7 @@ class CutCounts:
             return
         is_plain = ~is_v2[rows] & (table.attributes[rows] & CODEC_MASK == 0)
         counts = np.where(is_plain, 1, table.records_count[rows].astype(np.int64))
-        count = _count(segment, table, rows, counts, self._start_offset, None)
+        count = _count(segment, table, rows, counts, self._start_offset, self._end_offset)
         self._records_count = _plus(self._records_count, count)
         limit, acknowledged = self._high_watermark, None
         reach = np.maximum.accumulate(np.concatenate(([self._reach], table.last_offset[rows])))
@@ -162,6 +166,8 @@ class CutCounts:
     ) -> None:
         found = self._found
         inside = rows[table.last_offset[rows] >= self._start_offset]
+        if self._end_offset is not None:
+            inside = inside[table.base_offset[inside] < self._end_offset]
         if not len(inside):
             return
         first = max(int(table.base_offset[inside].min()), self._start_offset)

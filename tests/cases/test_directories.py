@@ -322,7 +322,7 @@ def test_a_stray_directory_that_holds_a_live_topic(
         assert outcome.status != 0
         assert "lost: nothing" not in outcome.text
     assert verdict(eoctl, stray)[0] == 1  # by itself, too
-    reclaimed = eoctl("check", "--reclaim", "--output", "jsonl", made).text
+    reclaimed = eoctl("reclaim", "--class", "A,B,C,D", "--output", "jsonl", made).text
     assert '"reclaimable"' not in reclaimed
     advised = eoctl("start-order", made)
     assert advised.status == 1

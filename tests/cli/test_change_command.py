@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Each by the name of what tests/crash gives it to do.
 PLANNED = {
     "truncate": "truncate within a segment",
+    "trim": "trim over segments",
     "repair": "repair by salvage",
     "rejoin": "rejoin within a segment",
     "rebuild": "rebuild",

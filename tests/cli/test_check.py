@@ -159,19 +159,6 @@ def test_only_what_has_changed(kafka: Path, eoctl: Callable[..., Any]) -> None:
     assert [each["topic"] for each in rows_of(outcome, "partition")] == ["txn"]
 
 
-def test_what_can_go_from_a_full_disk(kafka: Path, eoctl: Callable[..., Any]) -> None:
-    (kafka / f"old-0.{HEX}-delete").mkdir()
-    (kafka / f"old-0.{HEX}-delete" / LOG).write_bytes(bytes(10_000))
-    (kafka / "plain-0" / f"{LOG}.deleted").write_bytes(bytes(5000))
-    (kafka / "plain-0" / "00000000000000000009.index").write_bytes(b"")
-    outcome = eoctl("check", "--now", "dir", "--reclaim", "--output", "jsonl", kafka)
-    found = {each["path"]: each["size_bytes"] for each in rows_of(outcome, "reclaimable")}
-    assert found.pop(f"{kafka}/old-0.{HEX}-delete") >= 10_000
-    assert found.pop(f"{kafka}/plain-0/{LOG}.deleted") >= 5000
-    assert found.pop(f"{kafka}/plain-0/00000000000000000009.index") == 0
-    assert not found
-
-
 def test_of_one_topic_nothing_is_told_of_others(
     kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]
 ) -> None:
@@ -182,19 +169,14 @@ def test_of_one_topic_nothing_is_told_of_others(
     for name in ("plain-0", "rolled-0"):
         shutil.copytree(kafka / name, second / name)
     (kafka / "lost+found").mkdir()
-    for name in ("plain-1", "rolled-0"):
-        (kafka / name / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
-    call = ("check", kafka, second, "--reclaim", "--now", "dir", "--output", "jsonl")
+    call = ("check", kafka, second, "--now", "dir", "--output", "jsonl")
     whole = eoctl(*call)
     reported = {(row["check_id"], row["topic"]) for row in rows_of(whole, "finding")}
     assert {("DIR-1", ""), ("DIR-2", "plain"), ("DIR-2", "rolled")} <= reported
-    assert len(rows_of(whole, "reclaimable")) > 1
     outcome = eoctl(*call, "--topic", "rolled")
     rows = rows_of(outcome, "finding")
     assert {row["topic"] for row in rows} == {"", "rolled"}
     assert [row["check_id"] for row in rows].count("DIR-2") == 1
-    paths = [row["path"] for row in rows_of(outcome, "reclaimable")]
-    assert paths == [str(kafka / "rolled-0" / f"{0:020d}.log.deleted")]
     severities = [row["severity"] for row in rows]
     warnings_count = severities.count("warning")
     assert f"2 partitions: {severities.count('error')} errors" in outcome.errors
@@ -316,7 +298,7 @@ def test_nothing_is_written(kafka: Path, eoctl: Callable[..., Any]) -> None:
         return [(path, status.st_size, status.st_mtime_ns) for path, status in found]
 
     before = inventory()
-    eoctl("check", "--deep", "--predict", "--reclaim", "--now", "dir", kafka)
+    eoctl("check", "--deep", "--predict", "--now", "dir", kafka)
     assert inventory() == before
 
 

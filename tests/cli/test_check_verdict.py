@@ -356,45 +356,6 @@ def test_the_next_call_works_as_it_stands(
     assert eoctl(*words[1:]).status in {0, 5}
 
 
-def test_what_frees_space(golden: Callable[[str], Path]) -> None:
-    """A line for each directory, what frees most first; a program gets each file."""
-    place = golden("kafka-4.3.1")
-    shown = on_terminal("check", "tv2", "--reclaim", "--now", "dir", cwd=place)
-    (heading,) = [n for n, line in enumerate(shown.lines) if line.split()[:2] == ["size", "files"]]
-    end = next(n for n, each in enumerate(shown.lines) if each.startswith("now is"))
-    rows = shown.lines[heading + 1 : end]
-    first, *others = [row.split() for row in rows]
-    assert first[1:4] == ["KiB", "51", "tv2/c2-0/*.deleted"]
-    assert [each for each in others if each[1] == "KiB"] == []
-
-
-def test_what_removes_it_comes_next(golden: Callable[[str], Path], tmp_path: Path) -> None:
-    """If there is nothing else to do. A path may hold anything, and a broker may run."""
-    log_dir = copy_log_dir(golden("kafka-4.3.1") / "tv2", tmp_path / "a dir")
-    call = ("check", "a dir", "--reclaim", "--now", "dir")
-    before = on_terminal(*call, cwd=tmp_path).lines
-    (free,) = [each for each in before if each.startswith("Free")]
-    size = free.split()[1]
-    assert f"Next    rm 'a dir/c2-0/'*.deleted   # frees {size} KiB" in before
-    deleted = log_dir / f"old-0.{'0' * 32}-delete"
-    deleted.mkdir()
-    (deleted / LOG).write_bytes(b"x" * 900_000)
-    after = on_terminal(*call, cwd=tmp_path).lines
-    assert f"Next    rm -r 'a dir/{deleted.name}'   # frees 879 KiB, the list has more" in after
-    with held(log_dir):
-        after = on_terminal(*call, cwd=tmp_path).lines
-    assert any(each.endswith("can be removed while the broker is stopped") for each in after)
-    assert any(each.startswith("Next    stop the broker, then: rm -r 'a dir/") for each in after)
-    (tmp_path / "a dir").rename(tmp_path / "x")
-    for each in (tmp_path / "x" / "c2-0").glob("*.deleted"):
-        each.unlink()
-    shutil.rmtree(tmp_path / "x" / deleted.name)
-    assert (
-        "Next    nothing to do"
-        in on_terminal("check", "x", "--reclaim", "--now", "dir", cwd=tmp_path).lines
-    )
-
-
 def test_a_log_dir_that_names_no_node_belongs_to_the_only_one(
     golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

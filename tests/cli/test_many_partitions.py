@@ -68,7 +68,7 @@ def calls_of(command: Callable[[], Outcome]) -> int:
 COMMANDS = [
     "check --jobs 1 @",
     "check --jobs 2 @",
-    "check --jobs 2 --predict --reclaim @",
+    "check --jobs 2 --predict @",
     "check --jobs 1 --resume %/state @",
     "check --jobs 1 @@",
     "report --jobs 1 --output jsonl @",

@@ -65,8 +65,8 @@ QUESTIONS = [
         (r"^Wrote +179 records of 1 partition",),
     ),
     Question(
-        "the disk is full", ("check kafka --reclaim",),
-        (r"^Free +(no file|[\d.]+ \wi?B in \d+ files?) can be removed",),
+        "the disk is full", ("reclaim kafka",),
+        (r"^Room +a start needs up to [\d.]+ \wi?B, .* are free.*",),
     ),
     Question(
         "who wrote offset 100", ("locate kafka/plain-0 --offset 100",),

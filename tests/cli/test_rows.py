@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "automation.md"
 CALLS = (
     ("check", "crash"),
-    ("check", "hard", "--predict", "--reclaim"),
+    ("check", "hard", "--predict"),
     ("describe", "hard"),
     ("describe", "hard/txn-0"),
     ("loss", "hard"),
@@ -37,6 +37,8 @@ CALLS = (
     ("recover-state", "hard/txn-0"),
     ("rebuild", "crash"),
     ("truncate", "clean/txn-0", "--to-offset", "10", "--single-copy"),
+    ("reclaim", "hard", "--class", "A,D,E"),
+    ("trim", "clean/rolled-0", "--to-offset", "35"),
     ("repair", "hard", "--single-copy"),
     ("metadata", "crash", "--history"),
     ("txn", "torn", "hard"),

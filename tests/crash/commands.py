@@ -52,7 +52,7 @@ class Change(NamedTuple):
     directories there. `order`: files that come one after the other, each when those before it
     are on the disk.
     `keeps_segments`: each `.log` is by itself what it was or what it becomes. `has_log`: one is
-    left at the end.
+    left at the end. `from_start`: segments go from the first on.
     """
 
     partition: str
@@ -63,6 +63,7 @@ class Change(NamedTuple):
     of_log_dir: bool = False
     beside: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
+    from_start: bool = False
 
 
 def nothing(_: Path) -> None:
@@ -162,6 +163,12 @@ CHANGES = {
     ),
     "truncate below the first segment": Change(
         "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), remove_first_segment
+    ),
+    "trim over segments": Change(
+        "compacted-0", ("trim", "--to-offset", "41", "--single-copy"), nothing, from_start=True
+    ),
+    "trim within a segment": Change(
+        "txn-0", ("trim", "--to-offset", "150", "--single-copy"), nothing, from_start=True
     ),
     "repair as broker": Change(
         "txn-0", ("repair", "--strategy", "as-broker", "--single-copy"), damage_batches
@@ -318,6 +325,11 @@ class Runs:
         assert is_there == sorted(is_there, reverse=True), is_there
         before = {name: each.data for name, each in self.before.items() if each.data is not None}
         logs = sorted(name for name in before if name.endswith(".log"))
+        if self.change.from_start:
+            is_gone = [name not in now for name in logs]
+            assert is_gone == sorted(is_gone, reverse=True), is_gone
+            assert now[logs[-1]] == before[logs[-1]]
+            return
         if self.change.keeps_segments:
             assert all(now[name] in {before[name], self.after[name]} for name in logs)
             changing = [name for name in logs if self.after[name] != before[name]]

@@ -19,7 +19,7 @@ TABLES = (
 )  # fmt: skip
 # As they are asked for most.
 OTHERS = (
-    "check --deep % -o jsonl", "check --predict % -o table", "check --reclaim % -o table",
+    "check --deep % -o jsonl", "check --predict % -o table", "reclaim % -o table",
     "check @ -o jsonl", "repair % -o table", "repair --strategy salvage % -o jsonl",
     "repair --strategy as-broker @ -o table", "truncate --to-hw @ -o table", "journal list %",
     "consume @ -o jsonl", "consume @ --skip-corrupt -o jsonl",

@@ -64,6 +64,8 @@ class PlanAnswer(NamedTuple):
         loses: records, acknowledged records, transactions.
         is_loss: some of the lost data was in the log.
         blocks: the transactions that block read_committed afterwards, empty if none.
+        frees: the freed room of a plan, and after it was applied. None: the plan is not about room.
+        also: lines of a plan after its losses.
     """
 
     verbs: tuple[str, str]
@@ -71,6 +73,8 @@ class PlanAnswer(NamedTuple):
     loses: tuple[str, ...]
     is_loss: bool = False
     blocks: tuple[str, ...] = ()
+    frees: tuple[str, str] | None = None
+    also: tuple[Said, ...] = ()
 
 
 def plan_lines(
@@ -92,8 +96,11 @@ def plan_lines(
         changes = agreeing(len(changed), "changes", "change")
         does = [f"{answer.verbs[0]} {each}" for each in answer.does]
         yield said_line(Said("Plan", fitting([f"{does[0]}; {files} {changes}", *does], room)))
+        if answer.frees is not None:
+            yield said_line(Said("Frees", answer.frees[0]))
         yield _loses("Loses", answer, room)
         yield from _blocks(answer, room)
+        yield from map(said_line, answer.also)
     call_of_undo = "eoctl undo" if len(plans) == 1 else "eoctl undo --with-later"
     undo = f"yes: backups are made first, {call_of_undo} puts every byte back"
     yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
@@ -119,6 +126,8 @@ def done_lines(
         yield said_line(
             Said("Done", fitting([f"{answer.verbs[1]} {e}" for e in answer.does], room))
         )
+        if answer.frees is not None:
+            yield said_line(Said("Freed", answer.frees[1]))
         yield _loses("Lost", answer, room)
         yield from _blocks(answer, room)
     for each in applied:

@@ -70,7 +70,6 @@ class CheckRequest(NamedTuple):
     topics: tuple[str, ...] = ()
     since: str | None = None
     predicts: bool = False
-    reclaims: bool = False
     jobs: int = 1
     io_limit_mib: int = 0
     now: str | None = None

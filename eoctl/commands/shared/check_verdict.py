@@ -74,16 +74,12 @@ _GAPS = frozenset({"BAT-5"})
 _WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # time of a change by eoctl
 
 
-def lines(
-    verdict: DirectoryVerdict, width: int, cluster: str = "", also: Iterable[Said] = ()
-) -> Iterator[Line]:
+def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[Line]:
     """Yield the lines of a verdict for a terminal of this many columns.
 
-    `cluster`: the states of the checked replicas in the metadata, "" if unknown. `also` follows the
-    start.
+    `cluster`: the states of the checked replicas in the metadata, "" if unknown.
     """
-    start, *rest = top(verdict, width)
-    for each in (start, *also, *rest):
+    for each in top(verdict, width):
         yield from broken(said_line(each), width)
     yield Line("")
     yield from _findings(verdict, width)

@@ -117,6 +117,17 @@ def _device_of(path: str) -> int:
         return Path(path).stat().st_dev
 
 
+def is_on_log_disk(log_dirs: Sequence[str], backup_dir: str | None) -> bool:
+    """Return whether backups are on the disk of a log dir, where they keep the room.
+
+    Raises:
+        AccessError: the place cannot be read.
+    """
+    place = Path(os.path.realpath(default_place(log_dirs[0]) if backup_dir is None else backup_dir))
+    existing = next(each for each in (place, *place.parents) if each.exists())
+    return any(_device_of(str(existing)) == _device_of(each) for each in log_dirs)
+
+
 def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
     """Refuse a plan whose backups or new files do not fit.
 

@@ -109,6 +109,7 @@ Range = tuple[int, int]  # positions in a file, half open
 
 TAIL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
+_BLOCK_BYTES = 512  # of st_blocks, on every file system
 
 UNREADABLE = "unreadable"
 
@@ -234,6 +235,18 @@ def _lstat(path: str) -> os.stat_result | None:
             return os.lstat(path)
         except FileNotFoundError:
             return None
+
+
+def freed_bytes(path: str) -> int:
+    """Return the disk blocks that the removal of a file frees. 0 if it has other hard links.
+
+    A file whose blocks are shared with a copy (reflink) frees less.
+
+    Raises:
+        AccessError: its state cannot be read.
+    """
+    found = _lstat(path)
+    return 0 if found is None or found.st_nlink > 1 else found.st_blocks * _BLOCK_BYTES
 
 
 def digest_of(path: str, start_pos: int, end_pos: int) -> str:

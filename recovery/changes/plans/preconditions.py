@@ -240,5 +240,39 @@ def lower_offset(
     return b"".join(lines)
 
 
+def put_offset(data: bytes, partition: TopicPartition, offset: int | None) -> bytes:
+    """Set the offset of a partition in a checkpoint, and return the file. None removes its lines.
+
+    All other lines stay byte for byte (FIX-7). A new line is the last.
+
+    Args:
+        data: the file. Without bytes it has no entries.
+        partition: of several lines of it, the first stays.
+        offset: to set.
+
+    Raises:
+        FormatError: DIR-7, as parse_offset_checkpoint.
+    """
+    entries = parse_offset_checkpoint(data)
+    own = [n for n, entry in enumerate(entries, _HEADER_LINES_COUNT) if entry[:2] == partition]
+    if not own and offset is None:
+        return data
+    lines = data.splitlines(keepends=True) if entries else [b"0\n", b"0\n"]
+    count = len(entries)
+    if offset is not None:
+        text = f"{partition.topic} {partition.partition} {offset}".encode()
+        if own:
+            lines[own[0]] = text + _line_end(lines[own[0]])
+        else:
+            lines.append(text + b"\n")
+            count += 1
+    for number in own if offset is None else own[1:]:
+        lines[number] = b""
+        count -= 1
+    if count != len(entries):
+        lines[1] = str(count).encode() + _line_end(lines[1])
+    return b"".join(lines)
+
+
 def _line_end(line: bytes) -> bytes:
     return line[len(line.rstrip(b"\r\n")) :]

@@ -1,4 +1,4 @@
 """Rules for a log dir: its checkpoints, its metadata log, and its assigned but missing partitions.
 
-From the entry down: kraft, offsets, reclaim, log_dirs.
+From the entry down: kraft, offsets, log_dirs.
 """

@@ -34,7 +34,6 @@ from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartChange
 from storage.counts import counted
 from storage.dirs.acknowledged_offsets import InCluster, in_cluster
-from storage.dirs.log_dir import StoppedState
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC
 

@@ -14,7 +14,6 @@ from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_wo
 from eoctl.console.columns import size_text
 from eoctl.console.style import screen_size
 from eoctl.messages import (
-    MAX_NAMES,
     Said,
     answer_width,
     counted,
@@ -320,9 +319,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if request.reclaims:
         for job in run.jobs:
             run.notes += find_uncompacted(job.selected, job.image)
-    retention = () if is_reported else _retention_notes(run)
     # The answer contains the first note, the scope of the verification.
-    for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
+    for note in (*run.notes[1:], *cluster.notes, *end_notes()):
         message(note)
     if not is_reported:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
@@ -339,18 +337,6 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
         write_metrics(request.metrics, run, verdict, status)
     return status
-
-
-def _retention_notes(run: CheckRun) -> Iterator[str]:
-    """Yield what retention deletes soon after the start."""
-    if not run.retention:
-        return
-    from eoctl.commands.shared.check_verdict import retention_text
-
-    yield from map(retention_text, run.retention[:MAX_NAMES])
-    more = len(run.retention) - MAX_NAMES
-    if more > 0:
-        yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
 def _report(

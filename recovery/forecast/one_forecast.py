@@ -1,0 +1,257 @@
+"""The forecast of one log: what retention takes, what the cleaner does, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.checks.context import broker_version as releases
+from recovery.forecast.cleaner import Cleaning, DirtyFrom, NotChosen, Uncleanable, forecast_cleaning
+from recovery.forecast.retention import (
+    HeldBy,
+    Horizon,
+    RetentionFacts,
+    Taken,
+    TakenBy,
+    Taking,
+    forecast_retention,
+    high_watermark_of,
+)
+from recovery.forecast.settings import NodeSettings, rules_of
+from recovery.rules.catalogue import fix_of, severity_of
+from recovery.rules.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.forecast.started_log import StartedLog
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import ServerProperties
+    from storage.dirs.log_dir import LogDir
+
+
+class LogForecast(NamedTuple):
+    """The forecast of one log.
+
+    Attributes:
+        takings: what the broker takes, and what it holds although it is due.
+        cleaning: None for a log that is not compacted.
+    """
+
+    log: StartedLog
+    takings: tuple[Taking, ...]
+    cleaning: Cleaning | None
+
+    @property
+    def first_run(self) -> tuple[Taking, ...]:
+        """The takings of the first run."""
+        return tuple(each for each in self.takings if each.is_first_run)
+
+
+def node_settings(
+    log_dir: LogDir | None, image: ClusterImage | None, node: ServerProperties | None
+) -> NodeSettings:
+    """Return the places of the settings of the node of a log dir."""
+    meta = None if log_dir is None else log_dir.meta
+    return NodeSettings(
+        image=image,
+        node_id=None if meta is None else meta.node_id,
+        properties=None if node is None else node.settings,
+    )
+
+
+def horizon_at(now_ms: int, until_ms: int | None, version: BrokerVersion | None = None) -> Horizon:
+    """Return the time of a forecast for a release. Without an end it ends with the first run."""
+    is_old = releases.is_before(version, (3, 0))
+    return Horizon(now_ms, until_ms, is_old=is_old)
+
+
+def forecast_log(
+    log: StartedLog,
+    node: NodeSettings,
+    horizon: Horizon,
+    *,
+    copied_end: int | None = None,
+) -> LogForecast:
+    """Return the forecast of a log.
+
+    Args:
+        log: after the start.
+        node: the places of the settings.
+        horizon: the time of the forecast.
+        copied_end: one above the last offset in remote storage. None: unknown.
+    """
+    rules = rules_of(node, log.topic, is_compacted=log.is_compacted)
+    placed = None if node.image is None else node.image.partition(log.topic, log.partition)
+    mark = high_watermark_of(log, placed, node.node_id)
+    cleaning = forecast_cleaning(log, rules, mark, horizon.now_ms, is_old=horizon.is_old)
+    is_stuck = cleaning is not None and cleaning.why_not is NotChosen.FAILS
+    takings = forecast_retention(
+        log,
+        RetentionFacts(
+            rules=rules,
+            mark=mark,
+            is_placed=placed is not None,
+            is_uncleanable=is_stuck,
+            copied_end=copied_end,
+        ),
+        horizon,
+    )
+    forgotten = _forgotten(log, node, horizon)
+    return LogForecast(log, (*forgotten, *takings), cleaning)
+
+
+def _forgotten(log: StartedLog, node: NodeSettings, horizon: Horizon) -> Iterator[Taking]:
+    """Yield the remote range that a broker without remote storage forgets at its start (R8)."""
+    rules = rules_of(node, log.topic, is_compacted=log.is_compacted)
+    if not rules.is_tiered or rules.has_remote_system is not False or not log.segments:
+        return
+    start, end = log.log_start_offset, log.segments[0].base_offset
+    if start >= end:
+        return
+    system = node.of_broker("remote.log.storage.system.enable")
+    yield Taking(
+        what=Taken.REMOTE_RANGE,
+        by=TakenBy.NOT_SERVED,
+        topic=log.topic,
+        partition=log.partition,
+        path=log.path,
+        base_offset=start,
+        end_offset=end,
+        records_count=None,
+        size_bytes=None,
+        freed_bytes=0,
+        largest_timestamp_ms=None,
+        largest_from=None,
+        batches_timestamp_ms=None,
+        is_premature=False,
+        is_certain=True,
+        is_acknowledged=True,
+        due_at_ms=horizon.now_ms,
+        run_at_ms=horizon.now_ms,
+        unlinked_at_ms=None,
+        is_first_run=True,
+        setting=system.name,
+        setting_value=system.value,
+        setting_source=system.source.value,
+        held_by=None,
+    )
+
+
+# -- what is wrong (TAK)
+
+
+def findings_of(
+    forecasts: Sequence[LogForecast], free_bytes: Mapping[str, int], *, has_notes: bool = True
+) -> Iterator[Finding]:
+    """Yield the broken rules of the family TAK.
+
+    Args:
+        forecasts: of logs.
+        free_bytes: by the path of a log, the bytes that the broker's user may write there.
+        has_notes: also the notes TAK-5, TAK-6 and TAK-7.
+    """
+    for each in forecasts:
+        yield from _of_takings(each)
+        if each.cleaning is not None:
+            yield from _of_cleaning(each, each.cleaning, free_bytes.get(each.log.path))
+        if has_notes:
+            yield from _notes(each)
+
+
+def _found(check_id: str, forecast: LogForecast, message: str, **fields: Any) -> Finding:
+    log = forecast.log
+    return Finding(
+        check_id=check_id,
+        severity=severity_of(check_id),
+        path=log.path,
+        message=message,
+        topic=log.topic,
+        partition=log.partition,
+        fix=fix_of(check_id, log.path),
+    )._replace(**fields)
+
+
+def _of_takings(forecast: LogForecast) -> Iterator[Finding]:
+    early = [each for each in forecast.takings if each.is_premature]
+    if early:
+        first, last = early[0], early[-1]
+        source = "time index" if first.largest_from == "time-index" else "file time"
+        yield _found(
+            "TAK-1",
+            forecast,
+            f"the {source} makes {len(early):,} segments too old that are not, by their batches",
+            base_offset=first.base_offset,
+            last_offset=(last.end_offset or 0) - 1,
+        )
+    for each in forecast.takings:
+        if each.what is Taken.REMOTE_RANGE:
+            yield _found(
+                "TAK-8",
+                forecast,
+                f"{each.setting}={each.setting_value}: the start forgets the remote segments",
+                base_offset=each.base_offset,
+                last_offset=(each.end_offset or 0) - 1,
+            )
+
+
+def _of_cleaning(
+    forecast: LogForecast, cleaning: Cleaning, free_bytes: int | None
+) -> Iterator[Finding]:
+    if cleaning.why_not is NotChosen.FAILS:
+        yield _found(
+            "TAK-2",
+            forecast,
+            f"the cleaner fails at offset {cleaning.fails_at_offset}, so the log is not compacted",
+            base_offset=cleaning.fails_at_offset,
+        )
+        return
+    if not cleaning.is_chosen:
+        return
+    needed = cleaning.needed_bytes
+    if free_bytes is not None and needed is not None and needed > free_bytes:
+        yield _found(
+            "TAK-3",
+            forecast,
+            f"the cleaner needs up to {needed:,} bytes, {free_bytes:,} bytes are free",
+        )
+    if cleaning.damaged_batches_count:
+        count = cleaning.damaged_batches_count
+        yield _found(
+            "TAK-4",
+            forecast,
+            f"a cleaning gives {count:,} damaged batches a right checksum, which hides the damage",
+        )
+
+
+def _notes(forecast: LogForecast) -> Iterator[Finding]:
+    going = [each for each in forecast.first_run if each.what is Taken.SEGMENT]
+    if going:
+        first, last = going[0], going[-1]
+        yield _found(
+            "TAK-5",
+            forecast,
+            f"the first run of retention deletes {len(going):,} segments by {first.by}",
+            base_offset=first.base_offset,
+            last_offset=(last.end_offset or 0) - 1,
+        )
+    future = [each for each in forecast.takings if each.held_by is HeldBy.FUTURE_TIME]
+    if future:
+        yield _found(
+            "TAK-6",
+            forecast,
+            "a timestamp in the future keeps this segment and all later segments",
+            base_offset=future[0].base_offset,
+        )
+    cleaning = forecast.cleaning
+    if (
+        cleaning is not None
+        and cleaning.first_dirty_from is DirtyFrom.NO_LINE
+        and cleaning.cleanable_bytes
+    ):
+        yield _found("TAK-7", forecast, "the cleaner has never recorded progress for this log")
+
+
+def is_stuck_by_transaction(cleaning: Cleaning) -> bool:
+    """Return whether an open transaction keeps closed segments from the cleaner."""
+    return cleaning.uncleanable_because is Uncleanable.OPEN_TRANSACTION

@@ -35,6 +35,10 @@ ROWS: dict[str, dict[str, str]] = {
         "start_change": "recovery.start.files:StartChange",
         "reclaimable": "recovery.checks.log_dirs.reclaim:Reclaimable",
     },
+    "forecast": {
+        "taking": "recovery.forecast.retention:Taking",
+        "cleaning": "recovery.forecast.cleaner:Cleaning",
+    },
     "describe": {
         "partition": "recovery.inspect.describe:PartitionDescription",
         "segment": "recovery.inspect.describe:SegmentSummary",

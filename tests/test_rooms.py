@@ -111,11 +111,15 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks", "recovery.checks.context", "recovery.checks.log_dirs",
         "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
+    "recovery.forecast": {
+        "recovery.checks", "recovery.checks.context", "recovery.cluster", "recovery.groups",
+        "recovery.rules", "recovery.start",
+    },
     "recovery.export": {"recovery.cluster", "recovery.records", "recovery.transactions"},
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.context",
-        "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
-        "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
+        "recovery.checks.log_dirs", "recovery.cluster", "recovery.forecast", "recovery.replay",
+        "recovery.rules", "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
     },
     "recovery.new_log_dir": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",

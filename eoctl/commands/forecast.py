@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from eoctl.console.columns import duration_text, size_text, time_text
 from eoctl.messages import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from recovery.forecast.one_forecast import LogForecast
     from recovery.forecast.retention import Taking
     from recovery.rules.findings import Finding
+    from storage.dirs.log_dir import LogDir
 
 DEFAULT_UNTIL = "7d"
 LABEL_WIDTH = 8
@@ -122,15 +123,19 @@ class _Result:
     def __init__(
         self, run: CheckRun, paths: Sequence[str], metadata_dir: str | None, *, is_deep: bool
     ) -> None:
-        from recovery.forecast.one_forecast import findings_of
+        from recovery.forecast.one_forecast import findings_of, settled
         from recovery.forecast.room import free_bytes_of
 
         self.run, self.paths, self.metadata_dir = run, paths, metadata_dir
         self.is_deep = is_deep
-        self.forecasts = sorted(run.forecasts, key=lambda each: each.log.path)
+        self.forecasts = settled(sorted(run.forecasts, key=lambda each: each.log.path))
         self.free_bytes = free_bytes_of(each.log.path for each in self.forecasts)
         self.findings: list[Finding] = [*findings_of(self.forecasts, self.free_bytes)]
         self.takings = [row for each in self.forecasts for row in each.takings]
+        self.takings += _directories(run)
+        if is_deep:
+            self.forecasts = _counted_deep(run, self.forecasts)
+            self.takings += _expiring(run)
         self.cleanings = [each.cleaning for each in self.forecasts if each.cleaning is not None]
 
     @property
@@ -156,7 +161,7 @@ def _report(result: _Result, fail_on: ForecastFailOn | None, output: OutputForma
     said = [*_answer(result, answer_width(output) - LABEL_WIDTH)]
     if is_text:
         report_first(said, output)
-        columns = Columns(ForecastRow._fields, noun="step")
+        columns = Columns(STEP_COLUMNS, noun="step")
         emit(Report("forecast", columns, _folded(result)), output)
         if result.findings:
             line("")
@@ -172,6 +177,63 @@ def _report(result: _Result, fail_on: ForecastFailOn | None, output: OutputForma
     if fail_on is ForecastFailOn.TAKES and result.first_run:
         return EXIT_FINDINGS
     return result.status
+
+
+def _counted_deep(run: CheckRun, forecasts: Sequence[LogForecast]) -> list[LogForecast]:
+    """Add the numbers of superseded records to the cleanings of logs that a start leaves as is."""
+    from recovery.forecast.deep_counts import with_counts
+    from recovery.forecast.one_forecast import node_settings
+    from recovery.forecast.settings import rules_of
+    from storage.dirs.partition import Partition
+
+    jobs = {job.selected.partition.path: job for job in run.jobs}
+    found = []
+    for each in forecasts:
+        job, cleaning = jobs[each.log.path], each.cleaning
+        if cleaning is not None and not each.log.is_changed:
+            node = node_settings(job.selected.log_dir, job.image, run.node)
+            rules = rules_of(node, each.log.topic, is_compacted=each.log.is_compacted)
+            partition = Partition.of(job.selected, job.image)
+            cleaning = with_counts(partition, cleaning, rules.map_keys_count)
+        found.append(each._replace(cleaning=cleaning))
+    return found
+
+
+def _directories(run: CheckRun) -> Iterator[Taking]:
+    """Yield the directories that a start deletes."""
+    from recovery.checks.log_dirs.log_dirs import DELETES
+    from recovery.forecast.retention import directory_taking
+    from recovery.start.prediction import DELETES_SOON, REPLACES
+
+    for row in run.rows:
+        if row.start in {DELETES, DELETES_SOON, REPLACES}:
+            yield directory_taking(
+                row.topic, row.partition, row.path, size_bytes=row.log_bytes, now_ms=run.now_ms
+            )
+
+
+def _expiring(run: CheckRun) -> Iterator[Taking]:
+    """Yield the groups and the transactional ids that expire, of each cluster."""
+    from recovery.cluster.coordinator_log import CoordinatorLog
+    from recovery.forecast.expiry import forecast_groups, forecast_transactional_ids
+    from recovery.forecast.one_forecast import horizon_at, node_settings
+    from recovery.groups.group_log import GroupLog
+    from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+
+    topics = {row.topic for row in run.rows}
+    clusters: dict[str | None, list[LogDir]] = {}
+    for log_dir in run.found.log_dirs:
+        cluster_id = None if log_dir.meta is None else log_dir.meta.cluster_id
+        clusters.setdefault(cluster_id, []).append(log_dir)
+    horizon = horizon_at(run.now_ms, run.until_ms, run.release)
+    for log_dirs in clusters.values():
+        image = run.clusters.image_for(log_dirs[0])
+        node = node_settings(log_dirs[0], image, run.node)
+        if GROUPS_TOPIC in topics:
+            yield from forecast_groups(GroupLog(log_dirs, image), node, horizon)
+        if TRANSACTION_STATE_TOPIC in topics:
+            coordinators = CoordinatorLog(log_dirs, image)
+            yield from forecast_transactional_ids(coordinators, node, horizon)
 
 
 # -- the answer
@@ -327,28 +389,20 @@ def _next(result: _Result) -> Said:
 # -- the table
 
 
-class ForecastRow(NamedTuple):
-    """A step of the forecast, for people: segments in a row with the same date and reason."""
-
-    after: str
-    takes: str
-    size: str
-    partition: str
-    why: str
+# A step for people: segments in a row with the same date and reason.
+STEP_COLUMNS = ("after", "takes", "size", "partition", "why")
+_Step = tuple[str, str, str, str, str]
 
 
-def _folded(result: _Result) -> list[ForecastRow]:
+def _folded(result: _Result) -> list[_Step]:
     now_ms = result.run.now_ms
-    rows: list[tuple[int, ForecastRow]] = []
-    for each in result.forecasts:
-        for (run_ms, by, held), found in groupby(
-            each.takings, key=lambda row: (row.run_at_ms, row.by, row.held_by)
-        ):
-            del by
-            rows.append(_step([*found], run_ms, held, now_ms))
-        if each.cleaning is not None and each.cleaning.is_chosen:
-            rows.append(_cleaning_step(each.cleaning, now_ms))
-    return [row for _, row in sorted(rows, key=lambda each: (each[0], each[1].partition))]
+    rows: list[tuple[int, _Step]] = []
+    for (_, run_ms, _, held), found in groupby(
+        result.takings, key=lambda row: (row.path or row.topic, row.run_at_ms, row.by, row.held_by)
+    ):
+        rows.append(_step([*found], run_ms, held, now_ms))
+    rows += (_cleaning_step(each, now_ms) for each in result.cleanings if each.is_chosen)
+    return [row for _, row in sorted(rows, key=lambda each: (each[0], each[1][3]))]
 
 
 _NEVER_MS = 1 << 62
@@ -356,7 +410,7 @@ _NEVER_MS = 1 << 62
 
 def _step(
     found: list[Taking], run_ms: int | None, held: str | None, now_ms: int
-) -> tuple[int, ForecastRow]:
+) -> tuple[int, _Step]:
     first, last = found[0], found[-1]
     nouns = Counter(row.what.value for row in found)
     noun, count = next(iter(nouns.items()))
@@ -370,27 +424,29 @@ def _step(
         why = f"time {future} at {first.base_offset}"
     elif held is not None:
         why = str(held)
+    elif first.name:
+        why = f"{first.name}: {why}"
     elif first.is_premature:
         why = f"{why}, wrong {first.largest_from}"
-    step = ForecastRow(
-        after="never" if run_ms is None else duration_text(max(run_ms - now_ms, 0)),
-        takes="-" if held is not None else f"{counted(count, noun.replace('-', ' '))}{offsets}",
-        size=size_text(size),
-        partition=f"{first.topic}-{first.partition}",
-        why=why,
+    step = (
+        "never" if run_ms is None else duration_text(max(run_ms - now_ms, 0)),
+        "-" if held is not None else f"{counted(count, noun.replace('-', ' '))}{offsets}",
+        "" if first.size_bytes is None else size_text(size),
+        f"{first.topic}-{first.partition}",
+        why,
     )
     return (_NEVER_MS if run_ms is None else run_ms), step
 
 
-def _cleaning_step(cleaning: Cleaning, now_ms: int) -> tuple[int, ForecastRow]:
+def _cleaning_step(cleaning: Cleaning, now_ms: int) -> tuple[int, _Step]:
     run_ms = cleaning.run_at_ms or now_ms
     why = f"ratio {cleaning.cleanable_ratio or 0.0:.2f} > {cleaning.min_ratio:.2f}"
-    step = ForecastRow(
-        after=duration_text(max(run_ms - now_ms, 0)),
-        takes=f"rewrites {cleaning.first_dirty_offset:,}..{_last(cleaning):,}",
-        size=size_text(cleaning.needed_bytes or 0),
-        partition=f"{cleaning.topic}-{cleaning.partition}",
-        why="max.compaction.lag.ms" if _is_by_age(cleaning) else why,
+    step = (
+        duration_text(max(run_ms - now_ms, 0)),
+        f"rewrites {cleaning.first_dirty_offset:,}..{_last(cleaning):,}",
+        size_text(cleaning.needed_bytes or 0),
+        f"{cleaning.topic}-{cleaning.partition}",
+        "max.compaction.lag.ms" if _is_by_age(cleaning) else why,
     )
     return run_ms, step
 

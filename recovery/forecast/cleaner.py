@@ -1,4 +1,4 @@
-"""What the log cleaner does after a start (LogCleanerManager, LogToClean, Cleaner).
+"""The work of the log cleaner after a start (LogCleanerManager, LogToClean, Cleaner).
 
 C1  It begins at its line in `cleaner-offset-checkpoint`, else at the log start. A line below the
     log start, or above the log end, is replaced by the log start at once.
@@ -204,7 +204,7 @@ def first_dirty(log: StartedLog) -> tuple[int, DirtyFrom]:
 
 
 def segments_from(segments: Sequence[StartedSegment], offset: int) -> Sequence[StartedSegment]:
-    """Return the segments from the one that has an offset on."""
+    """Return the segments from an offset on, with the segment that contains it."""
     later = sum(each.base_offset > offset for each in segments)
     return segments[max(len(segments) - later - 1, 0) :]
 

@@ -1,11 +1,11 @@
-"""The forecast of one log: what retention takes, what the cleaner does, and what is wrong."""
+"""The forecast of one log by all rules, and the findings of the family TAK."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.checks.context import broker_version as releases
-from recovery.forecast.cleaner import Cleaning, DirtyFrom, NotChosen, Uncleanable, forecast_cleaning
+from recovery.forecast.cleaner import Cleaning, DirtyFrom, NotChosen, forecast_cleaning
 from recovery.forecast.retention import (
     HeldBy,
     Horizon,
@@ -34,13 +34,25 @@ class LogForecast(NamedTuple):
     """The forecast of one log.
 
     Attributes:
-        takings: what the broker takes, and what it holds although it is due.
+        takings: the rows of retention, taken and held.
         cleaning: None for a log that is not compacted.
+        node_id: of its node. None: unknown.
+        takings_before: the rows if the cleaner cleans another log before it fails on this log.
     """
 
     log: StartedLog
     takings: tuple[Taking, ...]
     cleaning: Cleaning | None
+    node_id: int | None = None
+    takings_before: tuple[Taking, ...] = ()
+
+    @property
+    def dirty_ratio(self) -> float | None:
+        """The dirty share of a log that the cleaner tries. None: it does not try the log."""
+        cleaning = self.cleaning
+        if cleaning is None or not (cleaning.is_chosen or cleaning.why_not is NotChosen.FAILS):
+            return None
+        return cleaning.cleanable_ratio
 
     @property
     def first_run(self) -> tuple[Taking, ...]:
@@ -85,20 +97,63 @@ def forecast_log(
     placed = None if node.image is None else node.image.partition(log.topic, log.partition)
     mark = high_watermark_of(log, placed, node.node_id)
     cleaning = forecast_cleaning(log, rules, mark, horizon.now_ms, is_old=horizon.is_old)
-    is_stuck = cleaning is not None and cleaning.why_not is NotChosen.FAILS
-    takings = forecast_retention(
-        log,
-        RetentionFacts(
-            rules=rules,
-            mark=mark,
-            is_placed=placed is not None,
-            is_uncleanable=is_stuck,
-            copied_end=copied_end,
-        ),
-        horizon,
+    facts = RetentionFacts(
+        rules=rules, mark=mark, is_placed=placed is not None, copied_end=copied_end
     )
+    takings = tuple(forecast_retention(log, facts, horizon))
+    takings_before: tuple[Taking, ...] = ()
+    if cleaning is not None and cleaning.why_not not in {None, NotChosen.FAILS}:
+        cleaning = forecast_cleaning(
+            _after_first_run(log, takings), rules, mark, horizon.now_ms, is_old=horizon.is_old
+        )
+    if cleaning is not None and cleaning.why_not is NotChosen.FAILS:
+        takings_before = takings
+        facts = facts._replace(is_uncleanable=True)
+        takings = tuple(forecast_retention(log, facts, horizon))
     forgotten = _forgotten(log, node, horizon)
-    return LogForecast(log, (*forgotten, *takings), cleaning)
+    return LogForecast(
+        log=log,
+        takings=(*forgotten, *takings),
+        cleaning=cleaning,
+        node_id=node.node_id,
+        takings_before=takings_before,
+    )
+
+
+def _after_first_run(log: StartedLog, takings: Sequence[Taking]) -> StartedLog:
+    """Return a log without the segments that the first run deletes."""
+    gone = {each.base_offset for each in takings if each.is_first_run}
+    segments = tuple(each for each in log.segments if each.base_offset not in gone)
+    if not gone or not segments:
+        return log
+    start = max(log.local_start_offset, segments[0].base_offset)
+    return log._replace(segments=segments, log_start_offset=start, local_start_offset=start)
+
+
+def settled(forecasts: Sequence[LogForecast]) -> list[LogForecast]:
+    """Apply the order of the cleaner, which depends on all logs of a node.
+
+    In a pass it tries the dirtiest log, and then retention deletes from all logs that have not
+    failed so far. So a log is only safe from retention if the cleaner fails on it first.
+    """
+    return [_settled(each, forecasts) if each.takings_before else each for each in forecasts]
+
+
+def _settled(forecast: LogForecast, forecasts: Sequence[LogForecast]) -> LogForecast:
+    own = forecast.dirty_ratio or 0.0
+    others = [
+        each.dirty_ratio
+        for each in forecasts
+        if each is not forecast
+        and each.node_id == forecast.node_id
+        and each.dirty_ratio is not None
+    ]
+    if any(each > own for each in others):
+        return forecast._replace(takings=forecast.takings_before)
+    if own in others:
+        unsure = tuple(each._replace(is_certain=False) for each in forecast.takings)
+        return forecast._replace(takings=unsure)
+    return forecast
 
 
 def _forgotten(log: StartedLog, node: NodeSettings, horizon: Horizon) -> Iterator[Taking]:
@@ -138,7 +193,7 @@ def _forgotten(log: StartedLog, node: NodeSettings, horizon: Horizon) -> Iterato
     )
 
 
-# -- what is wrong (TAK)
+# -- findings (TAK)
 
 
 def findings_of(
@@ -250,8 +305,3 @@ def _notes(forecast: LogForecast) -> Iterator[Finding]:
         and cleaning.cleanable_bytes
     ):
         yield _found("TAK-7", forecast, "the cleaner has never recorded progress for this log")
-
-
-def is_stuck_by_transaction(cleaning: Cleaning) -> bool:
-    """Return whether an open transaction keeps closed segments from the cleaner."""
-    return cleaning.uncleanable_because is Uncleanable.OPEN_TRANSACTION

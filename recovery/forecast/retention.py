@@ -5,8 +5,8 @@ R1  Logs without `compact` belong to the task `kafka-log-retention`: after
     cleaner's threads, which delete nothing if the cleaner is off or the log is uncleanable.
 R2  Deletion takes a prefix. A segment goes while the rule holds and the high watermark reaches its
     end. The active segment goes too, unless it is empty.
-R3  The rules are log start, size, time (2.8: time, size, log start), each over the rest of the one
-    before. Without `delete` in the policy only the log start counts.
+R3  The rules are log start, size, time (2.8: time, size, log start). Each applies to what the
+    rule before it left. Without `delete` in the policy only the log start counts.
 R4  Time: `now - largest timestamp > retention.ms`. `StartedSegment` has the largest timestamp.
 R5  Size: the oldest segments go while the rest is not below `retention.bytes`.
 R6  Log start: a segment goes if the next segment begins at or below it.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TakenBy(StrEnum):
-    """The rule that takes something away."""
+    """The rule that removes something."""
 
     RETENTION_MS = "retention.ms"
     RETENTION_BYTES = "retention.bytes"
@@ -65,7 +65,7 @@ class Taken(StrEnum):
 
 
 class Taking(NamedTuple):
-    """A segment, directory, group or transactional id that the broker takes away, or holds.
+    """A segment, directory, group or transactional id that the broker removes, or holds.
 
     Attributes:
         what: the kind.
@@ -255,7 +255,7 @@ def _by_log_start(
         and segments[place].end_offset <= rules.log_start_offset
         and may_go(segments, place, rules) is None
     ):
-        yield Removal(place, TakenBy.LOG_START, None, run_ms)
+        yield Removal(place=place, by=TakenBy.LOG_START, due_at_ms=None, run_at_ms=run_ms)
         place += 1
 
 
@@ -272,7 +272,7 @@ def _by_size(
         and may_go(segments, place, rules) is None
     ):
         excess -= segments[place].log_bytes
-        yield Removal(place, TakenBy.RETENTION_BYTES, None, run_ms)
+        yield Removal(place=place, by=TakenBy.RETENTION_BYTES, due_at_ms=None, run_at_ms=run_ms)
         place += 1
 
 
@@ -283,7 +283,7 @@ def _by_time(
         due_ms = _due_ms(segments[place], rules)
         if due_ms is None or due_ms > run_ms or may_go(segments, place, rules) is not None:
             return
-        yield Removal(place, TakenBy.RETENTION_MS, due_ms, run_ms)
+        yield Removal(place=place, by=TakenBy.RETENTION_MS, due_at_ms=due_ms, run_at_ms=run_ms)
         place += 1
 
 
@@ -294,11 +294,43 @@ def _due_ms(segment: StartedSegment, rules: RuleSet) -> int | None:
     return segment.largest_timestamp_ms + rules.retention_ms + 1
 
 
-# -- the rows of a log
+# -- the rows
+
+
+def directory_taking(
+    topic: str, partition: int, path: str, *, size_bytes: int | None, now_ms: int
+) -> Taking:
+    """Return the row of a directory that a start deletes."""
+    return Taking(
+        what=Taken.DIRECTORY,
+        by=TakenBy.NOT_SERVED,
+        topic=topic,
+        partition=partition,
+        path=path,
+        base_offset=None,
+        end_offset=None,
+        records_count=None,
+        size_bytes=size_bytes,
+        freed_bytes=None,
+        largest_timestamp_ms=None,
+        largest_from=None,
+        batches_timestamp_ms=None,
+        is_premature=False,
+        is_certain=True,
+        is_acknowledged=None,
+        due_at_ms=now_ms,
+        run_at_ms=now_ms,
+        unlinked_at_ms=None,
+        is_first_run=False,
+        setting="",
+        setting_value="",
+        setting_source="",
+        held_by=None,
+    )
 
 
 class RetentionFacts(NamedTuple):
-    """What decides about a log, besides the log.
+    """The facts that decide about a log, besides the log.
 
     Attributes:
         rules: the settings of its topic.

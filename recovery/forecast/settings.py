@@ -19,6 +19,7 @@ from storage.dirs.topic_settings import (
     topic_setting,
 )
 from storage.file_names import COMPACTED_TOPICS, REMOTE_METADATA_TOPIC
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,6 @@ BROKER_SETTINGS = {
 }
 _TRUE = "true"
 _MAP_ENTRY_BYTES = 24  # an MD5 digest and an offset
-_MAX_BUFFER_BYTES = (1 << 31) - 1
 
 
 class Number(NamedTuple):
@@ -217,5 +217,5 @@ def _map_keys(node: NodeSettings) -> int:
     buffer_bytes = node.broker_number("log.cleaner.dedupe.buffer.size").value
     threads_count = max(node.broker_number("log.cleaner.threads").value, 1)
     factor = _fraction(node.of_broker("log.cleaner.io.buffer.load.factor").value, 0.9)
-    slots = min(buffer_bytes // threads_count, _MAX_BUFFER_BYTES) // _MAP_ENTRY_BYTES
+    slots = min(buffer_bytes // threads_count, INT32_MAX) // _MAP_ENTRY_BYTES
     return int(slots * factor)

@@ -7,6 +7,7 @@ The facts come from a check and its prediction of the start. Only the last entry
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from recovery.start.segment_recovery import Fate, open_start_segment
 from storage.errors import AccessError, FormatError
 from storage.file_names import METADATA_TOPIC, DirState
 from storage.files.positioned_file import PositionedFile
+from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.time_index import ENTRY_BYTES, parse_entry
 from storage.kernels.protocol import VerdictKind
 
@@ -78,6 +80,7 @@ class StartedLog(NamedTuple):
         opened: open transactions, as first offset and producer id. None: unknown.
         is_future: the directory has the suffix -future, also after the start.
         is_guess: the start recovers segments whose checksums were not computed.
+        is_changed: the start changes the segments.
         is_compacted: by the metadata, the cleaner's line, or the name of the topic.
         is_verified: the checksums of batches were computed.
     """
@@ -94,6 +97,7 @@ class StartedLog(NamedTuple):
     opened: tuple[tuple[int, int], ...] | None
     is_future: bool = False
     is_guess: bool = False
+    is_changed: bool = False
     is_compacted: bool = False
     is_verified: bool = False
 
@@ -132,9 +136,6 @@ def started_log(
     line = 0 if log_dir is None else log_dir.loaded_from(directory)[1]
     local_start = max(line, bases[0]) if bases else end_offset
     remote = partition.remote_range
-    opened = None
-    if checked.opened is not None:
-        opened = tuple(sorted(each for each in checked.opened.items() if each[0] < end_offset))
     return StartedLog(
         topic=partition.topic,
         partition=partition.partition,
@@ -145,12 +146,39 @@ def started_log(
         end_offset=end_offset,
         high_watermark=partition.high_watermark,
         cleaner_line=None if log_dir is None else log_dir.cleaned_offset(directory),
-        opened=opened,
+        opened=_opened(partition, checked, prediction, end_offset),
         is_future=directory.name.state is DirState.FUTURE and not is_promoted,
         is_guess=bool(prediction.recovered_count) and not is_verified,
+        is_changed=_is_changed(partition, loaded),
         is_compacted=is_compacted,
         is_verified=is_verified,
     )
+
+
+def _is_changed(partition: Partition, loaded: tuple[LoadedSegment, ...]) -> bool:
+    """Return whether the start changes a `.log` or the list of segments."""
+    before = [(each.log.path, each.log.file_bytes) for each in partition.segments]
+    return before != [(each.checked.files.log.path, each.log_bytes) for each in loaded]
+
+
+def _opened(
+    partition: Partition, checked: CheckedPartition, prediction: StartPrediction, end_offset: int
+) -> tuple[tuple[int, int], ...] | None:
+    """Return the open transactions by first offset. None: unknown.
+
+    A broker loads them from the snapshot at the log end. The check knows the same from the log,
+    unless damage hides it.
+    """
+    if not prediction.recovered_count:
+        for entry in partition.files.snapshots:
+            if entry.name.offset == end_offset and entry.path not in prediction.changes:
+                with suppress(FormatError):
+                    entries = parse_snapshot(partition.read_file(entry) or b"")
+                    firsts = [(e.current_txn_first_offset, e.producer_id) for e in entries]
+                    return tuple(sorted(each for each in firsts if each[0] >= 0))
+    if checked.opened is None:
+        return None
+    return tuple(sorted(each for each in checked.opened.items() if each[0] < end_offset))
 
 
 def _segment(

@@ -43,7 +43,7 @@ PAGES = (
     RulePage("formats", "Records within batches, and files of eoctl", FORMATS),
     RulePage("writing", "How a broker writes a log", WRITING),
     RulePage("loading", "How a broker loads and recovers a log", LOADING),
-    RulePage("takings", "What a broker takes after its start", TAKINGS),
+    RulePage("takings", "Deletions and cleanings after a start", TAKINGS),
     RulePage("state", "Producers and transactions in a broker", STATE),
     RulePage("replication", "How replicas keep together", REPLICATION),
     RulePage("repairing", "Requirements of a repair", REPAIRING),

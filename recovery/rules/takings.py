@@ -1,10 +1,10 @@
-"""The rules of what a broker's own tasks take away after its start (TAK)."""
+"""The rules of the deletions and cleanings of a broker's own tasks after its start (TAK)."""
 
 from __future__ import annotations
 
 from recovery.rules.findings import Rule, Severity
 
-_TEST = "recovery/forecast/test_forecast.py"
+_TEST = "cli/test_forecast.py"
 
 TAKINGS = (
     Rule(

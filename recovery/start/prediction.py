@@ -110,7 +110,7 @@ class StartPrediction(NamedTuple):
         changes: by path, in the order of the start.
         recovered_bytes: verified bytes of `.log`.
         recovered_count: the number of these segments.
-        segments: of the loaded log, in order. Empty: none, or the start creates an empty one.
+        segments: of the loaded log, in order. Empty: none, or the start creates a segment.
         log_start_line: the entry in the log start checkpoint after the start. None: no entry.
     """
 

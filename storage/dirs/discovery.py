@@ -228,10 +228,10 @@ def read_server_properties(path: str | Path) -> ServerProperties:
         ).located(os.fspath(path))
     node_id = settings.get("node.id", "").strip()
     return ServerProperties(
-        log_dirs,
-        settings.get("metadata.log.dir", "").strip() or log_dirs[0],
-        int(node_id) if _NODE_ID.fullmatch(node_id) else parsed.node_id,
-        settings,
+        log_dirs=log_dirs,
+        metadata_log_dir=settings.get("metadata.log.dir", "").strip() or log_dirs[0],
+        node_id=int(node_id) if _NODE_ID.fullmatch(node_id) else parsed.node_id,
+        settings=settings,
     )
 
 

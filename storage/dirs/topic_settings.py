@@ -157,7 +157,7 @@ def broker_setting(
     broker_id: int | None = None,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> SettingInForce | None:
-    """Find a broker's setting: its dynamic setting, the one of all brokers, or its file's.
+    """Find a broker's setting: dynamic, of all brokers, or in its file.
 
     Returns None if none of them has it.
     """

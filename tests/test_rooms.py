@@ -70,7 +70,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.replay": set(),
     "recovery.rules": set(),
     # What is derived from a log, counted in it, or cut off it.
-    "recovery.inspect": {"recovery.replay", "recovery.transactions"},
+    "recovery.inspect": {"recovery.forecast", "recovery.replay", "recovery.transactions"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.pool", "recovery.replay"},
     "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay", "recovery.timeline"},
@@ -112,8 +112,8 @@ ROOMS: dict[str, set[str]] = {
         "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
     "recovery.forecast": {
-        "recovery.checks", "recovery.checks.context", "recovery.cluster", "recovery.groups",
-        "recovery.rules", "recovery.start",
+        "recovery.checks", "recovery.checks.context", "recovery.cluster", "recovery.duplicates",
+        "recovery.groups", "recovery.rules", "recovery.start",
     },
     "recovery.export": {"recovery.cluster", "recovery.records", "recovery.transactions"},
     "recovery.fsck": {

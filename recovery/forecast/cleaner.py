@@ -15,7 +15,7 @@ C9  The new segments need room beside the old segments until `file.delete.delay.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ def forecast_cleaning(
     if not rules.compacts or log.is_future:
         return None
     run_ms = now_ms + rules.backoff.value
-    dirty, source = first_dirty(log)
+    dirty, source = first_dirty(log.cleaner_line, log.log_start_offset, log.end_offset)
     limit = None if log.opened is None else _limit(log, rules, mark, dirty, run_ms, is_old=is_old)
     clean_bytes = sum(each.log_bytes for each in log.segments if each.base_offset < dirty)
     is_overdue = _is_overdue(log, rules, dirty, run_ms)
@@ -154,13 +154,7 @@ def forecast_cleaning(
     if limit is None:
         return found
     uncleanable = whole_segments_end(log.segments, max(dirty, limit.offset))
-    cleanable = [
-        each
-        for each in segments_from(log.segments, min(dirty, uncleanable))
-        if each.base_offset < uncleanable
-    ]
-    if dirty >= uncleanable:
-        cleanable = []
+    cleanable = cleanable_segments(log.segments, dirty, uncleanable)
     cleanable_bytes = sum(each.log_bytes for each in cleanable)
     total_bytes = clean_bytes + cleanable_bytes
     ratio = cleanable_bytes / total_bytes if total_bytes else None
@@ -191,30 +185,47 @@ def forecast_cleaning(
     )
 
 
-def first_dirty(log: StartedLog) -> tuple[int, DirtyFrom]:
-    """Return the first dirty offset, and its source (C1)."""
-    line = log.cleaner_line
+def first_dirty(line: int | None, log_start: int, log_end: int) -> tuple[int, DirtyFrom]:
+    """Return the first dirty offset, and its source (C1). `line`: None without a line."""
     if line is None:
-        return log.log_start_offset, DirtyFrom.NO_LINE
-    if line < log.log_start_offset:
-        return log.log_start_offset, DirtyFrom.BELOW_START
-    if line > log.end_offset:
-        return log.log_start_offset, DirtyFrom.BEYOND_END
+        return log_start, DirtyFrom.NO_LINE
+    if line < log_start:
+        return log_start, DirtyFrom.BELOW_START
+    if line > log_end:
+        return log_start, DirtyFrom.BEYOND_END
     return line, DirtyFrom.LINE
 
 
-def segments_from(segments: Sequence[StartedSegment], offset: int) -> Sequence[StartedSegment]:
+class Based(Protocol):
+    """A segment, of which only the base offset counts."""
+
+    @property
+    def base_offset(self) -> int:
+        """The base offset."""
+
+
+Segment = TypeVar("Segment", bound=Based)
+
+
+def segments_from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
     """Return the segments from an offset on, with the segment that contains it."""
     later = sum(each.base_offset > offset for each in segments)
     return segments[max(len(segments) - later - 1, 0) :]
 
 
-def whole_segments_end(segments: Sequence[StartedSegment], offset: int) -> int:
+def whole_segments_end(segments: Sequence[Segment], offset: int) -> int:
     """Return the base offset of the segment that has an offset, at most of the active segment."""
     if not segments:
         return offset
     last = segments[-1].base_offset
     return last if offset > last else segments_from(segments, offset)[0].base_offset
+
+
+def cleanable_segments(segments: Sequence[Segment], dirty: int, uncleanable: int) -> list[Segment]:
+    """Return the segments from the first dirty offset up to the first uncleanable offset."""
+    if dirty >= uncleanable:
+        return []
+    return [each for each in segments_from(segments, dirty) if each.base_offset < uncleanable]
 
 
 def _limit(

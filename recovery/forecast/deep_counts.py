@@ -1,169 +1,204 @@
 """The records that a cleaning removes, counted by their keys (`--deep`).
 
-The count does as the cleaner does. A map takes the last offset of each key in the dirty part. Then
-each record from the log start to the end of the pass is compared with the map. A map of the cleaner
-that is full ends the pass behind the last batch that fitted.
+The cleaner maps each key of the dirty part to its last offset. A record from the log start on goes
+if its key has a later offset in the map, or if it has no key. A map that is full ends the pass
+before the batch that does not fit.
 
-Large logs are counted in several passes, each over a share of the keys, so memory is bounded.
+Memory is bounded: if a log has too many keys, it is read several times, for a share of the keys
+each.
 """
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+from zlib import crc32
 
-from storage.errors import AccessError, FormatError
-from storage.log.segment import open_segment
+import numpy as np
+
+from recovery.duplicates.scan import DecodedBatches, Trouble, decode_part, read_parts
+from storage.kernels.record_table import byte_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+    from recovery.duplicates.scan import DecodedRecords, Part
     from recovery.forecast.cleaner import Cleaning
     from storage.dirs.partition import Partition
-    from storage.formats.txn_index import AbortedTxn
-    from storage.kernels.protocol import ScannedBatch
-    from storage.log.segment import Segment
+
+    Flags = NDArray[np.bool_]
+    Keyed = tuple[int, bytes | None, bool]  # offset, key, is a tombstone
 
 MAX_KEYS_COUNT = 1_000_000  # in memory at a time
-_DIGEST_BYTES = 16
 
 
-class _Batch(NamedTuple):
-    """A data batch that the cleaner decodes."""
-
-    segment: Segment
-    batch: ScannedBatch
-
-
-class _Counts:
-    """The running numbers of one log."""
-
-    def __init__(self) -> None:
-        self.dirty = self.superseded = self.keyless = self.tombstones = 0
-
-
-def with_counts(partition: Partition, cleaning: Cleaning, map_keys_count: int) -> Cleaning:
+def with_counts(
+    partition: Partition,
+    cleaning: Cleaning,
+    map_keys_count: int,
+    *,
+    max_keys_count: int = MAX_KEYS_COUNT,
+) -> Cleaning:
     """Return a cleaning with the numbers of its records. Unreadable data leaves them unknown.
 
     Args:
         partition: the directory, whose log the start does not change.
         cleaning: of that log.
         map_keys_count: keys that one pass of the cleaner fits into its map.
+        max_keys_count: keys in memory.
     """
     end = cleaning.first_uncleanable_offset
-    if end is None or cleaning.fails_at_offset is not None or not cleaning.cleanable_bytes:
+    is_readable = cleaning.fails_at_offset is None and not cleaning.damaged_batches_count
+    if end is None or not is_readable or not cleaning.cleanable_bytes:
         return cleaning
-    try:
-        return _Counter(partition, cleaning, end, map_keys_count).counted()
-    except (AccessError, FormatError):
+    shares_count = 1
+    while True:
+        shares: list[_Share] = []
+        for number in range(shares_count):
+            share = _Share(partition, cleaning, number, shares_count, map_keys_count)
+            share.read(end, max_keys_count)
+            shares.append(share)
+            if share.is_too_large:
+                break
+        if not shares[-1].is_too_large:
+            break
+        shares_count *= 2
+    if any(share.has_trouble for share in shares):
         return cleaning
+    first = shares[0]
+    found = cleaning._replace(dirty_records_count=sum(share.dirty_count for share in shares))
+    is_one_pass = sum(share.dirty_keys_count for share in shares) < map_keys_count
+    if shares_count > 1 and not is_one_pass:
+        return found._replace(pass_end_offset=None)  # where the map is full is unknown
+    return found._replace(
+        pass_end_offset=first.end_offset if cleaning.is_chosen else None,
+        superseded_records_count=sum(share.superseded_count for share in shares),
+        keyless_records_count=first.keyless_count,
+        tombstones_count=sum(share.tombstones_count for share in shares),
+    )
 
 
-class _Counter:
+class _Share:
+    """The count over one share of the keys.
+
+    Attributes:
+        end_offset: where the cleaner's pass ends.
+        dirty_count: records of the dirty part that were read, only in the first share.
+        dirty_keys_count: different keys in it.
+        superseded_count, tombstones_count: of this share's keys.
+        keyless_count: records without a key, only in the first share.
+        is_too_large: there are more keys than memory may have.
+        has_trouble: a part of the log could not be read or decoded.
+    """
+
     def __init__(
-        self, partition: Partition, cleaning: Cleaning, end: int, map_keys_count: int
+        self,
+        partition: Partition,
+        cleaning: Cleaning,
+        number: int,
+        shares_count: int,
+        map_keys_count: int,
     ) -> None:
+        self.end_offset = 0
+        self.dirty_count = self.dirty_keys_count = 0
+        self.superseded_count = self.keyless_count = self.tombstones_count = 0
+        self.is_too_large = self.has_trouble = False
         self._partition = partition
-        self._cleaning = cleaning
-        self._end = end
-        self._dirty = cleaning.first_dirty_offset
-        self._map_keys_count = map_keys_count
         self._start = partition.local_log_start_offset or 0
-        self._aborted = self._find_aborted()
+        self._dirty = cleaning.first_dirty_offset
+        self._number, self._shares_count = number, shares_count
+        self._map_keys_count = map_keys_count
+        # By key: its records that no dirty record has superseded so far. Negative: the cleaner's
+        # map has the key.
+        self._pending: dict[bytes, int] = {}
 
-    def counted(self) -> Cleaning:
-        records_count = sum(1 for _ in self._keys(self._dirty, self._end))
-        shares = -(-records_count // MAX_KEYS_COUNT) or 1
-        pass_end: int | None = self._end
-        counts = _Counts()
-        counts.dirty = records_count
-        if shares == 1:
-            newest, pass_end = self._map_of(0, 1)
-            self._compare(newest, 0, 1, pass_end, counts)
-        elif records_count > self._map_keys_count:
-            pass_end = None  # how far the cleaner's map reaches is unknown
-        else:
-            for share in range(shares):
-                newest, _ = self._map_of(share, shares)
-                self._compare(newest, share, shares, self._end, counts)
-        is_known = pass_end is not None
-        return self._cleaning._replace(
-            pass_end_offset=pass_end if self._cleaning.is_chosen else None,
-            dirty_records_count=counts.dirty,
-            superseded_records_count=counts.superseded if is_known else None,
-            keyless_records_count=counts.keyless if is_known else None,
-            tombstones_count=counts.tombstones if is_known else None,
-        )
+    def read(self, end: int, max_keys_count: int) -> None:
+        """Read the log up to an offset, or until the cleaner's map is full."""
+        self.end_offset = end
+        trouble = Trouble()
+        aborted = _aborted_of(self._partition)
+        for part in read_parts(self._partition, trouble):
+            if part.table.row_count and int(part.table.base_offset[0]) >= end:
+                break
+            wanted = part.is_data & (part.table.base_offset < end)
+            wanted &= part.table.last_offset >= self._start
+            wanted &= ~_is_aborted(part, aborted)
+            full_at = self._take(part, wanted, trouble)
+            if full_at is not None:
+                self.end_offset = full_at
+                break
+            if len(self._pending) > max_keys_count:
+                self.is_too_large = True
+                return
+        self.has_trouble = bool(trouble.count)
 
-    def _map_of(self, share: int, shares: int) -> tuple[dict[bytes, int], int]:
-        """Return the last offset by key of a share of the keys, and the end of the pass."""
-        newest: dict[bytes, int] = {}
-        end = self._dirty
-        for segment, batch in self._batches(self._dirty, self._end):
-            for record in segment.records(batch):
-                if record.key is None or record.offset < self._dirty:
-                    continue
-                if shares == 1 and len(newest) >= self._map_keys_count:
-                    return newest, end
-                key = _digest(record.key)
-                if key[0] % shares == share:
-                    newest[key] = record.offset
-            end = max(end, batch.header.last_offset + 1)
-        return newest, self._end
-
-    def _compare(
-        self, newest: dict[bytes, int], share: int, shares: int, end: int, counts: _Counts
-    ) -> None:
-        for segment, batch in self._batches(self._start, end):
-            for record in segment.records(batch):
-                if record.offset >= end:
-                    continue
-                if record.key is None:
-                    counts.keyless += share == 0
-                    continue
-                key = _digest(record.key)
-                if key[0] % shares != share:
-                    continue
-                counts.superseded += record.offset < newest.get(key, -1)
-                counts.tombstones += record.value is None
-
-    def _keys(self, start: int, end: int) -> Iterator[None]:
-        for segment, batch in self._batches(start, end):
-            for record in segment.records(batch):
-                if record.offset >= start:
-                    yield None
-
-    def _batches(self, start: int, end: int) -> Iterator[_Batch]:
-        """Yield the data batches with offsets of [start, end), without aborted data."""
-        segments = self._partition.segments
-        for files in segments:
-            following = self._partition.end_of(files)
-            if files.base_offset >= end or (following is not None and following <= start):
+    def _take(self, part: Part, wanted: Flags, trouble: Trouble) -> int | None:
+        """Count the records of a part. Return the start of a batch that does not fit, or None."""
+        if not wanted.any():
+            return None
+        records: list[Keyed] = []
+        for decoded in decode_part(part, wanted, trouble):
+            records += _keyed(decoded)
+        records.sort(key=lambda each: each[0])
+        for offset, key, is_tombstone in records:
+            if offset < self._start:
                 continue
-            with open_segment(files.log.path, base_offset=files.base_offset) as segment:
-                for batch in segment.scan(verify_crc=False):
-                    header = batch.header
-                    if header.last_offset < start or header.base_offset >= end:
-                        continue
-                    if not header.is_control and not self._is_aborted(batch):
-                        yield _Batch(segment, batch)
+            is_dirty = offset >= self._dirty
+            self.dirty_count += is_dirty and self._number == 0
+            if key is None:
+                self.keyless_count += self._number == 0
+                continue
+            if self._shares_count > 1 and crc32(key) % self._shares_count != self._number:
+                continue
+            pending = self._pending.get(key, 0)
+            if not is_dirty:
+                self._pending[key] = pending + 1
+            else:
+                if self._shares_count == 1 and self.dirty_keys_count >= self._map_keys_count:
+                    return self._batch_of(part, offset)
+                self.dirty_keys_count += pending >= 0
+                self.superseded_count += abs(pending)
+                self._pending[key] = -1
+            self.tombstones_count += is_tombstone
+        return None
 
-    def _find_aborted(self) -> list[AbortedTxn]:
-        return [
-            each
-            for files in self._partition.segments
-            for each in self._partition.aborted_transactions(files) or ()
-        ]
-
-    def _is_aborted(self, batch: ScannedBatch) -> bool:
-        header = batch.header
-        return header.is_transactional and any(
-            each.producer_id == header.producer_id
-            and each.first_offset <= header.base_offset
-            and header.last_offset <= each.last_offset
-            for each in self._aborted
-        )
+    def _batch_of(self, part: Part, offset: int) -> int:
+        row = int(np.searchsorted(part.table.base_offset, offset, "right")) - 1
+        # The map ends behind the last whole batch. Offsets between the two stay dirty.
+        return int(part.table.last_offset[row - 1]) + 1 if row else int(part.table.base_offset[0])
 
 
-def _digest(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+def _keyed(decoded: DecodedBatches | DecodedRecords) -> Iterator[Keyed]:
+    if isinstance(decoded, DecodedBatches):
+        table = decoded.records
+        if not table.row_count:
+            return
+        keys = byte_slices(table.source.tobytes(), table.key_pos, table.key_bytes)
+        yield from zip(table.offset.tolist(), keys, (table.value_bytes < 0).tolist(), strict=True)
+        return
+    for each in decoded.records:
+        yield each.offset, each.key, each.value is None
+
+
+def _aborted_of(partition: Partition) -> list[tuple[int, int, int]]:
+    """Return producer id, first and last offset of the aborted transactions."""
+    return [
+        (each.producer_id, each.first_offset, each.last_offset)
+        for files in partition.segments
+        for each in partition.aborted_transactions(files) or ()
+    ]
+
+
+def _is_aborted(part: Part, aborted: list[tuple[int, int, int]]) -> Flags:
+    """Return which batches the cleaner drops as data of aborted transactions."""
+    found = np.zeros(part.table.row_count, np.bool_)
+    if not part.table.row_count:
+        return found
+    low, high = int(part.table.base_offset[0]), int(part.table.last_offset[-1])
+    for producer_id, first, last in aborted:
+        if first > high or last < low:
+            continue
+        within = (part.table.base_offset >= first) & (part.table.last_offset <= last)
+        found |= part.is_transactional & (part.table.producer_id == producer_id) & within
+    return found

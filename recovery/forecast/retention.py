@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.forecast.started_log import TimeSource
+from recovery.forecast.segment_time import TimeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

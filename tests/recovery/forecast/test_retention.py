@@ -13,7 +13,8 @@ from recovery.forecast.retention import (
     high_watermark_of,
     removals,
 )
-from recovery.forecast.started_log import StartedLog, StartedSegment, TimeSource
+from recovery.forecast.segment_time import TimeSource
+from recovery.forecast.started_log import StartedLog, StartedSegment
 from storage.dirs.cluster_image import PartitionImage
 from tests.recovery.forecast.retention_model import ModelLog, ModelSegment
 

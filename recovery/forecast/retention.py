@@ -445,9 +445,12 @@ class _Maker:
             due_ms = _due_ms(segment, rule_set._replace(deletes=True))
             if due_ms is None or segment.largest_timestamp_ms is None:
                 continue
-            is_future = segment.largest_timestamp_ms > self._horizon.now_ms
+            # A broker compares with the time of its run, and warns then.
+            is_future = segment.largest_timestamp_ms > self._first_run_ms
+            _, interval_ms = run_times(self._rules, self._horizon.now_ms)
+            run_ms = _run_at(due_ms, self._first_run_ms, interval_ms)
             until_ms = self._horizon.until_ms
-            if until_ms is not None and due_ms > until_ms and not is_future:
+            if until_ms is not None and run_ms > until_ms and not is_future:
                 continue
             reason = HeldBy.OLDER_SEGMENT
             if not rule_set.deletes:

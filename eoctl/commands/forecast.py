@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from eoctl.console.columns import duration_text, size_text, time_text
 from eoctl.messages import (
+    Line,
     Said,
     answer_width,
     counted,
     fitting,
     listing,
     moment,
+    report,
     report_answer,
     report_first,
+    wrapped,
 )
 from eoctl.options import (
     Jobs,
@@ -105,7 +108,7 @@ def command(
     run.until_ms = _until_ms(until or DEFAULT_UNTIL, run.now_ms)
     for _ in run.findings():
         pass
-    return _report(_Result(run, wanted, metadata_dir, is_deep=deep), fail_on, output)
+    return _report(_Result(run, is_deep=deep, has_topics=bool(topic)), fail_on, output)
 
 
 def _until_ms(text: str, now_ms: int) -> int:
@@ -120,14 +123,12 @@ def _until_ms(text: str, now_ms: int) -> int:
 class _Result:
     """The forecasts of a run, with the findings of the family TAK."""
 
-    def __init__(
-        self, run: CheckRun, paths: Sequence[str], metadata_dir: str | None, *, is_deep: bool
-    ) -> None:
+    def __init__(self, run: CheckRun, *, is_deep: bool, has_topics: bool) -> None:
         from recovery.forecast.one_forecast import findings_of, settled
         from recovery.forecast.room import free_bytes_of
 
-        self.run, self.paths, self.metadata_dir = run, paths, metadata_dir
-        self.is_deep = is_deep
+        self.run = run
+        self.has_topics = has_topics
         self.forecasts = settled(sorted(run.forecasts, key=lambda each: each.log.path))
         self.free_bytes = free_bytes_of(each.log.path for each in self.forecasts)
         self.findings: list[Finding] = [*findings_of(self.forecasts, self.free_bytes)]
@@ -142,6 +143,18 @@ class _Result:
     def first_run(self) -> list[LogForecast]:
         """The forecasts with takings in the first run."""
         return [each for each in self.forecasts if each.first_run]
+
+    @property
+    def late_transactions(self) -> list[Finding]:
+        """The late open transactions of the logs that they keep from the cleaner."""
+        blocked = {each.path for each in self.cleanings if each.why_not == "open-transaction"}
+        return [
+            each.finding
+            for each in self.run.placed
+            if each.directory in blocked
+            and each.finding.check_id == "TXO-1"
+            and each.finding.severity is not Severity.NOTE
+        ]
 
     @property
     def status(self) -> int:
@@ -165,9 +178,8 @@ def _report(result: _Result, fail_on: ForecastFailOn | None, output: OutputForma
         emit(Report("forecast", columns, _folded(result)), output)
         if result.findings:
             line("")
-            for each in result.findings:
-                place = f"{each.topic}-{each.partition}"
-                line(f"{each.severity:{LABEL_WIDTH}}{place}: {each.message} ({each.check_id})")
+        for text in _folded_findings(result.findings):
+            report(wrapped(Line(text), answer_width(output), LABEL_WIDTH))
     else:
         emit(Report("taking", Taking._fields, result.takings), output)
         emit(Report("cleaning", Cleaning._fields, result.cleanings), output)
@@ -234,6 +246,18 @@ def _expiring(run: CheckRun) -> Iterator[Taking]:
         if TRANSACTION_STATE_TOPIC in topics:
             coordinators = CoordinatorLog(log_dirs, image)
             yield from forecast_transactional_ids(coordinators, node, horizon)
+
+
+def _folded_findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield a line for each rule, with its first finding and the number of others."""
+    by_rule: dict[str, list[Finding]] = {}
+    for each in sorted(findings, key=lambda one: -one.severity.rank):
+        by_rule.setdefault(each.check_id, []).append(each)
+    for check_id, found in by_rule.items():
+        first = found[0]
+        more = f", and {counted(len(found) - 1, 'more partition')}" if len(found) > 1 else ""
+        place = f"{first.topic}-{first.partition}"
+        yield f"{first.severity:{LABEL_WIDTH}}{place}: {first.message}{more} ({check_id})"
 
 
 # -- the answer
@@ -381,6 +405,9 @@ def _next(result: _Result) -> Said:
         from recovery.rules.catalogue import rule_of
 
         return Said("Next", rule_of(errors[0].check_id).fix)
+    late = [each.fix for each in result.late_transactions]
+    if late:
+        return Said("Next", late[0])
     if result.first_run:
         return Said("Next", "choose: start with the settings of Hold, or let the records go")
     return Said("Next", "nothing to do")
@@ -401,7 +428,11 @@ def _folded(result: _Result) -> list[_Step]:
         result.takings, key=lambda row: (row.path or row.topic, row.run_at_ms, row.by, row.held_by)
     ):
         rows.append(_step([*found], run_ms, held, now_ms))
-    rows += (_cleaning_step(each, now_ms) for each in result.cleanings if each.is_chosen)
+    for each in result.cleanings:
+        if each.is_chosen:
+            rows.append(_cleaning_step(each, now_ms))
+        elif each.why_not is not None and (result.has_topics or each.why_not not in _USUAL):
+            rows.append(_uncleaned_step(each))
     return [row for _, row in sorted(rows, key=lambda each: (each[0], each[1][3]))]
 
 
@@ -449,6 +480,32 @@ def _cleaning_step(cleaning: Cleaning, now_ms: int) -> tuple[int, _Step]:
         "max.compaction.lag.ms" if _is_by_age(cleaning) else why,
     )
     return run_ms, step
+
+
+# Normal reasons why a log is not cleaned. A row for each partition would hide the others.
+_USUAL = frozenset({"only-active-segment", "clean", "min.cleanable.dirty.ratio"})
+_REASONS = {
+    "no-compact": "cleanup.policy lacks compact: offsets are deleted",
+    "cleaner-off": "log.cleaner.enable=false",
+    "min.compaction.lag.ms": "younger than min.compaction.lag.ms",
+    "high-watermark": "above the high watermark",
+    "only-active-segment": "only the active segment",
+    "clean": "nothing is dirty",
+}
+
+
+def _uncleaned_step(cleaning: Cleaning) -> tuple[int, _Step]:
+    reason = str(cleaning.why_not)
+    why = _REASONS.get(reason, reason)
+    if reason == "fails":
+        why = f"the cleaner fails at offset {cleaning.fails_at_offset}"
+    elif reason == "open-transaction":
+        why = f"open transaction of producer {cleaning.producer_id}"
+    elif reason == "min.cleanable.dirty.ratio":
+        why = f"ratio {cleaning.cleanable_ratio or 0.0:.2f}, not above {cleaning.min_ratio:.2f}"
+    size = cleaning.clean_bytes + (cleaning.cleanable_bytes or 0)
+    place = f"{cleaning.topic}-{cleaning.partition}"
+    return _NEVER_MS, ("never", "not cleaned", size_text(size), place, why)
 
 
 def _is_by_age(cleaning: Cleaning) -> bool:

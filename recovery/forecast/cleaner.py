@@ -17,6 +17,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from storage.file_names import COMPACTED_TOPICS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -114,7 +116,7 @@ class _End(NamedTuple):
 def forecast_cleaning(
     log: StartedLog, rules: TopicRules, mark: HighWatermark, now_ms: int, *, is_old: bool = False
 ) -> Cleaning | None:
-    """Return what the cleaner does with a log. None: its topic is not compacted, or it is -future.
+    """Return what the cleaner does with a log. None: the cleaner has nothing to do with it.
 
     Args:
         log: after the start.
@@ -123,7 +125,8 @@ def forecast_cleaning(
         now_ms: the moment at which the log is loaded.
         is_old: the release is older than 3.1, where the high watermark does not count.
     """
-    if not rules.compacts or log.is_future:
+    needs_compaction = log.topic in COMPACTED_TOPICS
+    if log.is_future or not (rules.compacts or needs_compaction):
         return None
     run_ms = now_ms + rules.backoff.value
     dirty, source = first_dirty(log.cleaner_line, log.log_start_offset, log.end_offset)
@@ -151,6 +154,8 @@ def forecast_cleaning(
         needed_bytes=None,
         dirty_records_count=None,
     )
+    if not rules.compacts:
+        return found._replace(is_chosen=False, why_not=NotChosen.NO_COMPACT)
     if limit is None:
         return found
     uncleanable = whole_segments_end(log.segments, max(dirty, limit.offset))
@@ -165,7 +170,10 @@ def forecast_cleaning(
     why_not = _why_not(rules, limit, cleanable, is_due=is_due, fails_at=fails_at)
     if why_not is NotChosen.CLEAN and len(log.segments) < 2:
         why_not = NotChosen.ONLY_ACTIVE
-    is_chosen = why_not is None
+    is_chosen: bool | None = why_not is None
+    if any(each.is_doubtful for each in log.segments if each.base_offset < uncleanable):
+        # The cleaner fails where an index entry is due at an offset that goes back.
+        is_chosen = None if is_chosen else False
     records_count = _records_count(cleanable, dirty)
     fits = records_count is not None and records_count <= rules.map_keys_count
     return found._replace(
@@ -174,7 +182,7 @@ def forecast_cleaning(
         producer_id=limit.producer_id,
         cleanable_bytes=cleanable_bytes,
         cleanable_ratio=ratio,
-        is_chosen=None if rules.cleaner_enabled is None and log.is_guess else is_chosen,
+        is_chosen=None if log.is_guess else is_chosen,
         why_not=why_not,
         pass_end_offset=uncleanable if is_chosen and fits else None,
         needed_bytes=total_bytes if is_chosen else 0,

@@ -2,7 +2,7 @@
 
 The cleaner maps each key of the dirty part to its last offset. A record from the log start on goes
 if its key has a later offset in the map, or if it has no key. A map that is full ends the pass
-before the batch that does not fit.
+behind the last key that fitted.
 
 Memory is bounded: if a log has too many keys, it is read several times, for a share of the keys
 each.
@@ -112,6 +112,7 @@ class _Share:
         # By key: its records that no dirty record has superseded so far. Negative: the cleaner's
         # map has the key.
         self._pending: dict[bytes, int] = {}
+        self._read_end = self._dirty  # behind the last whole part
 
     def read(self, end: int, max_keys_count: int) -> None:
         """Read the log up to an offset, or until the cleaner's map is full."""
@@ -128,19 +129,23 @@ class _Share:
             if full_at is not None:
                 self.end_offset = full_at
                 break
+            if part.table.row_count:
+                self._read_end = max(self._read_end, int(part.table.last_offset[-1]) + 1)
             if len(self._pending) > max_keys_count:
                 self.is_too_large = True
                 return
         self.has_trouble = bool(trouble.count)
 
     def _take(self, part: Part, wanted: Flags, trouble: Trouble) -> int | None:
-        """Count the records of a part. Return the start of a batch that does not fit, or None."""
+        """Count the records of a part. Return the end of the pass if the map is full, else None."""
         if not wanted.any():
             return None
         records: list[Keyed] = []
         for decoded in decode_part(part, wanted, trouble):
-            records += _keyed(decoded)
+            if not self._take_table(decoded):
+                records += _keyed(decoded)
         records.sort(key=lambda each: each[0])
+        put_offset = -1
         for offset, key, is_tombstone in records:
             if offset < self._start:
                 continue
@@ -156,17 +161,52 @@ class _Share:
                 self._pending[key] = pending + 1
             else:
                 if self._shares_count == 1 and self.dirty_keys_count >= self._map_keys_count:
-                    return self._batch_of(part, offset)
+                    return self._full_at(part, offset, put_offset)
+                put_offset = offset
                 self.dirty_keys_count += pending >= 0
                 self.superseded_count += abs(pending)
                 self._pending[key] = -1
             self.tombstones_count += is_tombstone
         return None
 
-    def _batch_of(self, part: Part, offset: int) -> int:
+    def _take_table(self, decoded: DecodedBatches | DecodedRecords) -> bool:
+        """Count many records at once, if all are dirty and their keys surely fit into the map.
+
+        The order of dirty records among themselves makes no difference to the numbers.
+        """
+        if not isinstance(decoded, DecodedBatches) or self._shares_count > 1:
+            return False
+        table = decoded.records
+        if not table.row_count or int(table.offset.min()) < max(self._dirty, self._start):
+            return False
+        if self.dirty_keys_count + table.row_count >= self._map_keys_count:
+            return False
+        has_key = table.key_bytes >= 0
+        rows = np.flatnonzero(has_key)
+        self.dirty_count += table.row_count
+        self.keyless_count += table.row_count - len(rows)
+        self.tombstones_count += int((has_key & (table.value_bytes < 0)).sum())
+        if not len(rows):
+            return True
+        keys = byte_slices(table.source.tobytes(), table.key_pos[rows], table.key_bytes[rows])
+        pending, superseded_count, new_count = self._pending, 0, 0
+        for key in keys:
+            count = pending.get(key, 0)  # type: ignore[arg-type]
+            if count < 0:
+                superseded_count += 1
+            else:
+                superseded_count += count
+                new_count += 1
+                pending[key] = -1  # type: ignore[index]
+        self.superseded_count += superseded_count
+        self.dirty_keys_count += new_count
+        return True
+
+    def _full_at(self, part: Part, offset: int, put_offset: int) -> int:
+        """Return the end of the pass: behind the last key that fitted, and all whole batches."""
         row = int(np.searchsorted(part.table.base_offset, offset, "right")) - 1
-        # The map ends behind the last whole batch. Offsets between the two stay dirty.
-        return int(part.table.last_offset[row - 1]) + 1 if row else int(part.table.base_offset[0])
+        whole_end = int(part.table.last_offset[row - 1]) + 1 if row > 0 else self._read_end
+        return max(whole_end, put_offset + 1)
 
 
 def _keyed(decoded: DecodedBatches | DecodedRecords) -> Iterator[Keyed]:

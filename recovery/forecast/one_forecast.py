@@ -235,7 +235,7 @@ def _of_takings(forecast: LogForecast) -> Iterator[Finding]:
         yield _found(
             "TAK-1",
             forecast,
-            f"the {source} makes {len(early):,} segments too old that are not, by their batches",
+            f"the {source} makes {_segments(early)} too old, and the batches are not",
             base_offset=first.base_offset,
             last_offset=(last.end_offset or 0) - 1,
         )
@@ -279,6 +279,10 @@ def _of_cleaning(
         )
 
 
+def _segments(rows: Sequence[Taking]) -> str:
+    return "1 segment" if len(rows) == 1 else f"{len(rows):,} segments"
+
+
 def _notes(forecast: LogForecast) -> Iterator[Finding]:
     going = [each for each in forecast.first_run if each.what is Taken.SEGMENT]
     if going:
@@ -286,7 +290,7 @@ def _notes(forecast: LogForecast) -> Iterator[Finding]:
         yield _found(
             "TAK-5",
             forecast,
-            f"the first run of retention deletes {len(going):,} segments by {first.by}",
+            f"the first run of retention deletes {_segments(going)} by {first.by}",
             base_offset=first.base_offset,
             last_offset=(last.end_offset or 0) - 1,
         )

@@ -35,6 +35,7 @@ class Subcommands(Mapping[str, Callable[..., int | None]]):
 GROUPS: dict[str, dict[str, str]] = {
     "Diagnose": {
         "check": "Check directories against the rules of a Kafka broker.",
+        "forecast": "Forecast what a broker deletes and cleans after its start.",
         "describe": "Summarise partitions or whole log directories.",
         "loss": "Show lost, duplicate and aborted records.",
         "diff": "Compare records, topics, settings and groups of two copies.",

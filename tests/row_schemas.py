@@ -34,6 +34,10 @@ ROWS: dict[str, dict[str, str]] = {
         "partition": "eoctl.commands.check:PARTITION_COLUMNS",
         "start_change": "recovery.start.files:StartChange",
     },
+    "forecast": {
+        "taking": "recovery.forecast.retention:Taking",
+        "cleaning": "recovery.forecast.cleaner:Cleaning",
+    },
     "describe": {
         "partition": "recovery.inspect.describe:PartitionDescription",
         "segment": "recovery.inspect.describe:SegmentSummary",

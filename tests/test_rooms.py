@@ -70,7 +70,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.replay": set(),
     "recovery.rules": set(),
     # What is derived from a log, counted in it, or cut off it.
-    "recovery.inspect": {"recovery.replay", "recovery.transactions"},
+    "recovery.inspect": {"recovery.forecast", "recovery.replay", "recovery.transactions"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.pool", "recovery.replay"},
     "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay", "recovery.timeline"},
@@ -118,11 +118,15 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks", "recovery.checks.context", "recovery.checks.log_dirs",
         "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
+    "recovery.forecast": {
+        "recovery.checks", "recovery.checks.context", "recovery.cluster", "recovery.duplicates",
+        "recovery.groups", "recovery.rules", "recovery.start",
+    },
     "recovery.export": {"recovery.cluster", "recovery.records", "recovery.transactions"},
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.context",
-        "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
-        "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
+        "recovery.checks.log_dirs", "recovery.cluster", "recovery.forecast", "recovery.replay",
+        "recovery.rules", "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
     },
     "recovery.new_log_dir": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",

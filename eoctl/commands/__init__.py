@@ -3,7 +3,7 @@
 `txn` and `groups`, the largest, are packages.
 
 From the entry down: adopt, apply, bench, check, consume, copy, describe, diff, dump_segment,
-duplicates, export, init, journal, lease_pid, locate, loss, metadata, produce, producers,
-reclaim, recover_state, releases, repair, rebuild, replicas, report, serve, sim, spark_audit,
-start_order, trim, truncate, undo.
+duplicates, export, forecast, init, journal, lease_pid, locate, loss, metadata, produce,
+producers, reclaim, recover_state, releases, repair, rebuild, replicas, report, serve, sim,
+spark_audit, start_order, trim, truncate, undo.
 """

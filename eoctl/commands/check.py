@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from eoctl.commands.shared.check_run import CheckRun, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.console.style import screen_size
-from eoctl.messages import MAX_NAMES, answer_width, is_for_people, report, report_answer
+from eoctl.messages import answer_width, is_for_people, report, report_answer
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -294,9 +294,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         is_first = not place and not is_reported
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(each, output)
-    retention = () if is_reported else _retention_notes(run)
     # The answer contains the first note, the scope of the verification.
-    for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
+    for note in (*run.notes[1:], *cluster.notes, *end_notes()):
         message(note)
     if not is_reported:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
@@ -311,18 +310,6 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
         write_metrics(request.metrics, run, verdict, status)
     return status
-
-
-def _retention_notes(run: CheckRun) -> Iterator[str]:
-    """Yield what retention deletes soon after the start."""
-    if not run.retention:
-        return
-    from eoctl.commands.shared.check_verdict import retention_text
-
-    yield from map(retention_text, run.retention[:MAX_NAMES])
-    more = len(run.retention) - MAX_NAMES
-    if more > 0:
-        yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
 def _report(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> DirectoryVerdict:

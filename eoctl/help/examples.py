@@ -57,6 +57,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("Show offsets, sizes and open transactions of a log dir", f"eoctl describe {_DIR}"),
         Example("Draw partitions as bars, with their faults", f"eoctl describe {_DIR} --picture"),
     ),
+    "forecast": (
+        Example("See what the broker deletes after its start", f"eoctl forecast {_DIR}"),
+        Example(
+            "Look 30 days ahead, with the broker's own settings",
+            f"eoctl forecast {_DIR} --until 30d --output jsonl",
+        ),
+    ),
     "check": (
         Example(
             "See whether the broker will start, and what the start changes",

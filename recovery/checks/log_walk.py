@@ -10,6 +10,7 @@ from recovery.replay.end_markers import block_markers
 from recovery.replay.producer_columns import ShortTables
 from storage.dirs.lookup import ENDED_CHECK_IDS
 from storage.errors import AccessError
+from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import batch_at
 from storage.places.log_reader import Block, FindingsList, SegmentReader
 
@@ -46,6 +47,55 @@ class RecoveryStop(NamedTuple):
     check_id: str
 
 
+class BatchFacts(NamedTuple):
+    """The batches of a segment by their headers, for the tasks that run after a start.
+
+    Attributes:
+        first_timestamp_ms: the largest timestamp of the first batch. None without a batch.
+        largest_timestamp_ms: of the good batches. -1 if none has a time.
+        recovered_timestamp_ms: the same, of the batches that a recovery keeps.
+        records_count: of the good batches. None with compressed legacy messages.
+        recovered_records_count: the same, of the batches that a recovery keeps.
+        damaged_count: batches with a wrong checksum.
+    """
+
+    first_timestamp_ms: int | None = None
+    largest_timestamp_ms: int = -1
+    recovered_timestamp_ms: int = -1
+    records_count: int | None = 0
+    recovered_records_count: int | None = 0
+    damaged_count: int = 0
+
+    def with_table(self, table: HeaderTable, *, is_recovered: bool) -> BatchFacts:
+        """Add the next batches. `is_recovered`: a recovery keeps them."""
+        first_ms = self.first_timestamp_ms
+        if first_ms is None:
+            first_ms = int(table.max_timestamp_ms[0])
+        good = table.crc_ok
+        is_legacy = table.magic < MAGIC_V2
+        counts = np.where(
+            is_legacy & ((table.attributes & CODEC_MASK) == 0), 1, table.records_count
+        )[good].astype(np.int64)
+        count = None if (counts < 0).any() else int(counts.sum())
+        largest_ms = int(table.max_timestamp_ms[good].max()) if good.any() else -1
+        found = self._replace(
+            first_timestamp_ms=first_ms,
+            largest_timestamp_ms=max(self.largest_timestamp_ms, largest_ms),
+            records_count=_added(self.records_count, count),
+            damaged_count=self.damaged_count + int((~good).sum()),
+        )
+        if not is_recovered:
+            return found
+        return found._replace(
+            recovered_timestamp_ms=max(self.recovered_timestamp_ms, largest_ms),
+            recovered_records_count=_added(self.recovered_records_count, count),
+        )
+
+
+def _added(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
 class Taker(Protocol):
     """A consumer of the batches of all segments."""
 
@@ -68,6 +118,7 @@ class CheckWalk:
         stop: the place where a recovery would end. None: at the end of the file.
         is_doubtful: before that, offsets contradict each other or the name of the segment.
         found: the scan's findings, and the offsets of the good batches. None before `run`.
+        facts: times and numbers of the batches.
     """
 
     def __init__(
@@ -85,6 +136,7 @@ class CheckWalk:
         self.is_doubtful = False
         self.found: FindingsList | None = None
         self._check = check
+        self.facts = BatchFacts()
         self._segment = segment
         self._batches = batches
         self._indexes = indexes
@@ -170,6 +222,7 @@ class CheckWalk:
             return
         table, markers = found
         self.batches_count += table.row_count
+        self.facts = self.facts.with_table(table, is_recovered=self.stop is None)
         doubtful = self._doubtful
         self._batches.take(table, doubtful)
         for index in self._indexes:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.contents.records import RecordCheck
     from recovery.checks.context.broker_version import BrokerVersion
-    from recovery.checks.log_walk import RecoveryStop
+    from recovery.checks.log_walk import BatchFacts, RecoveryStop
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.offset_ledger import KnownRange, OffsetSpan
@@ -151,6 +151,7 @@ class CheckedSegment(NamedTuple):
             exception.
         fatal_reason: the producer state on which a recovery fails, or "".
         range_bytes: the part of the `.log` that is the segment. None: all of it.
+        facts: times and numbers of its batches. None: no check has read it.
     """
 
     files: SegmentFiles
@@ -160,6 +161,7 @@ class CheckedSegment(NamedTuple):
     is_doubtful: bool = False
     fatal_reason: str = ""
     range_bytes: tuple[int, int] | None = None
+    facts: BatchFacts | None = None
 
 
 class CheckedPartition(NamedTuple):
@@ -172,6 +174,7 @@ class CheckedPartition(NamedTuple):
         end_offset: of the last good batch, or the log start offset if there is none.
         batches_count, log_bytes: of the data that was read.
         unreadable: messages about unreadable files or ranges.
+        opened: producer id of each open transaction, by first offset. None: damage hides it.
     """
 
     collector: Collector
@@ -181,6 +184,7 @@ class CheckedPartition(NamedTuple):
     batches_count: int
     log_bytes: int
     unreadable: tuple[str, ...]
+    opened: dict[int, int] | None = None
 
 
 def check_partition(
@@ -230,6 +234,7 @@ class _PartitionCheck:
         self._segments: list[CheckedSegment] = []
         self._unreadable: list[str] = []
         self._spans: list[OffsetSpan] = []
+        self._opened: dict[int, int] | None = {}
         self._lost: list[KnownRange] = []  # ranges that explain gaps already
 
     def run(self) -> CheckedPartition:
@@ -283,13 +288,22 @@ class _PartitionCheck:
             batches_count=self._batches_count,
             log_bytes=partition.files.log_bytes,
             unreadable=tuple(dict.fromkeys(self._unreadable)),
+            opened=self._opened,
         )
 
     def _finish(self) -> None:
         self._replay.compare_snapshot(self.circumstances.end_offset)
         opened = {} if self.circumstances.has_damage else self._replay.state.ongoing.owners
         by_producer = {producer_id: first_offset for first_offset, producer_id in opened.items()}
-        self._replay.finish(forgotten_transactions(self._partition, by_producer))
+        forgotten = forgotten_transactions(self._partition, by_producer)
+        self._opened = {
+            first_offset: producer_id
+            for first_offset, producer_id in opened.items()
+            if producer_id not in forgotten
+        }
+        if self.circumstances.has_damage:
+            self._opened = None
+        self._replay.finish(forgotten)
         self._epochs.finish()
         check_offsets(self._partition, self.circumstances, self._collector)
         self._check_end_snapshot()
@@ -360,6 +374,7 @@ class _PartitionCheck:
                 end_offset=circumstances.end_offset,
                 is_doubtful=walk.is_doubtful or begins_below,
                 fatal_reason=self._replay.fatal_reason(),
+                facts=walk.facts,
             )
         )
         self._unreadable += map(str, batches.unreadable)

@@ -40,7 +40,10 @@ _DERIVED = (("eoctl", "rebuild"), ("eoctl", "recover-state"))
 
 
 class Found(NamedTuple):
-    """The findings. `paths` and `metadata_dir` are as given."""
+    """The findings. `paths` and `metadata_dir` are as given.
+
+    `is_taken`: retention deletes records at its first run after the start.
+    """
 
     paths: tuple[str, ...]
     metadata_dir: str | None
@@ -49,12 +52,13 @@ class Found(NamedTuple):
     starts: Sequence[NodeStart]
     cuts: Sequence[StartLoss]
     held: Sequence[Held]
+    is_taken: bool = False
 
 
 def find_next_command(found: Found) -> NextCommand | None:
     """Choose the next command. None if there is nothing to do."""
     graver = (_unfinished, _refused, _rescued, _fetched, _repaired, _derived)
-    for choose in (*graver, _unread, _ended, _given, _listed, _other):
+    for choose in (*graver, _unread, _ended, _given, _listed, _other, _taken):
         call = choose(found)
         if call is not None:
             return call
@@ -195,6 +199,15 @@ def _other(found: Found) -> NextCommand | None:
         if words and not words.startswith("None"):
             return _by_fix(each, "")
     return None
+
+
+def _taken(found: Found) -> NextCommand | None:
+    """Return the forecast, if the broker deletes records soon after its start."""
+    if not found.is_taken:
+        return None
+    given = () if found.metadata_dir is None else ("--metadata-dir", found.metadata_dir)
+    words = ("eoctl", "forecast", *given, *map(as_argument, found.paths))
+    return NextCommand(words, "", "which records, when, and how to keep them")
 
 
 def _by_fix(finding: Finding, why: str) -> NextCommand:

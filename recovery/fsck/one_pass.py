@@ -13,16 +13,17 @@ from recovery.checks.context.broker_version import REFUSES, is_passed_over, unsu
 from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
+from recovery.forecast.started_log import StartedLog, started_log
 from recovery.replay.snapshots import Clock
 from recovery.rules.catalogue import fix_of, rule_of
 from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartAction, StartChange, StartSettings
-from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
 from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.counts import counted
 from storage.dirs.acknowledged_offsets import is_tiered
+from storage.dirs.compaction import is_compacted
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import read_log_config
 from storage.errors import AccessError
@@ -31,7 +32,7 @@ from storage.file_names import METADATA_TOPIC, DirState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recovery.checks.partition_check import Watch
+    from recovery.checks.partition_check import CheckedPartition, Watch
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
 
@@ -83,7 +84,8 @@ class CheckResult(NamedTuple):
     """The findings of one directory.
 
     `problems` are unreadable files and transactions of unknown outcome, in words. `log_start_line`
-    is as in `StartPrediction`. `retention` is what the broker deletes soon after the start.
+    is as in `StartPrediction`. `log` is the loaded log, from which `recovery.forecast` derives what
+    the broker's tasks do after the start. None: the start does not load it.
     """
 
     findings: tuple[Finding, ...]
@@ -91,7 +93,7 @@ class CheckResult(NamedTuple):
     changes: tuple[StartChange, ...]
     problems: tuple[str, ...]
     log_start_line: int | None = None
-    retention: RetentionCut | None = None
+    log: StartedLog | None = None
 
 
 def check_one(
@@ -103,6 +105,7 @@ def check_one(
     """Check one partition directory. Errors become part of the result."""
     selected = job.selected
     becomes_leader = False
+    log = None
     pace = _Pace(job.bytes_per_second, on_bytes)
     try:
         partition = Partition.of(selected, job.image)
@@ -121,6 +124,7 @@ def check_one(
                 partition, checked, job.options.broker_version, exact, limits, job.fate
             )
             becomes_leader = bool(settings.leader_epochs)
+            log = _loaded_log(partition, checked, prediction, job)
     except AccessError as error:
         return _unlisted(selected, error)
     is_metadata = partition.topic == METADATA_TOPIC  # no command changes it
@@ -159,7 +163,23 @@ def check_one(
         changes=(*prediction.changes.values(), *_renamed(row, job.fate)),
         problems=(*checked.unreadable, *_unknown(partition, row)),
         log_start_line=prediction.log_start_line,
-        retention=retention_cut(partition, job.image, prediction.end_offset, job.options.now_ms),
+        log=log,
+    )
+
+
+def _loaded_log(
+    partition: Partition, checked: CheckedPartition, prediction: StartPrediction, job: CheckJob
+) -> StartedLog | None:
+    """Return the log after the start, for a forecast."""
+    compacts = is_compacted(partition, job.image)
+    return started_log(
+        partition,
+        checked,
+        prediction,
+        now_ms=job.options.now_ms,
+        is_verified=job.options.verify_crc,
+        is_promoted=job.fate is DirFate.PROMOTED,
+        is_compacted=compacts,
     )
 
 

@@ -45,7 +45,7 @@ class KnownDirectory(NamedTuple):
     result: Any
 
 
-SCHEMA = StateSchema("eoctl-check-state", 4, (KnownDirectory, CheckResult))
+SCHEMA = StateSchema("eoctl-check-state", 5, (KnownDirectory, CheckResult))
 
 
 class CheckState:

@@ -28,10 +28,10 @@ from storage.file_names import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from recovery.forecast.one_forecast import LogForecast
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_loss import StartLoss
     from recovery.rules.findings import Finding
-    from recovery.start.log_dirs import RetentionCut
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
     from storage.formats.meta_properties import MetaProperties
@@ -292,7 +292,7 @@ class DirectoryVerdict(NamedTuple):
         damaged: findings of damaged logs.
         suspected: findings of sequences that no batch has, though no offset is missing.
         by_changes: findings of records that changes of eoctl removed from the logs.
-        retention: records that the broker deletes soon after the start.
+        takes: logs of which retention deletes records at its first run.
         listed: all findings, consequences under their causes, by severity.
     """
 
@@ -309,7 +309,7 @@ class DirectoryVerdict(NamedTuple):
     listed: tuple[Folded, ...]
     checked: Checked
     call: NextCommand | None
-    retention: tuple[RetentionCut, ...] = ()
+    takes: tuple[LogForecast, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -499,7 +499,7 @@ def verdict_of(
     held: Sequence[Held],
     checked: Checked,
     call: NextCommand | None,
-    retention: Sequence[RetentionCut] = (),
+    takes: Sequence[LogForecast] = (),
 ) -> DirectoryVerdict:
     """Build the verdict from findings and rows. Reads no files."""
     plain = [each.finding for each in findings]
@@ -517,5 +517,5 @@ def verdict_of(
         listed=tuple(fold(findings)),
         checked=checked,
         call=call,
-        retention=tuple(retention),
+        takes=tuple(takes),
     )

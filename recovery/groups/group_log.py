@@ -313,19 +313,30 @@ RETENTION_MS = 10_080 * 60_000  # offsets.retention.minutes
 def is_expired(group: GroupState, commit: GroupCommit, now_ms: int) -> bool:
     """Return whether a current broker deletes a committed offset soon after its start.
 
-    Offsets of a group without members live for offsets.retention.minutes. No file has this setting,
-    so its default counts. Offsets of an open transaction are kept.
+    No file has offsets.retention.minutes, so its default counts.
+    """
+    expires_ms = expires_at_ms(group, commit)
+    return expires_ms is not None and now_ms >= expires_ms
+
+
+def expires_at_ms(
+    group: GroupState, commit: GroupCommit, retention_ms: int = RETENTION_MS
+) -> int | None:
+    """Return from when on a current broker deletes a committed offset. None: never.
+
+    Offsets of a group without members live for offsets.retention.minutes. Offsets of an open
+    transaction are kept.
     """
     if group.members or commit.pending_producer_id is not None:
-        return False
+        return None
     value = commit.value
     if value.expire_timestamp_ms >= 0:
-        return now_ms >= value.expire_timestamp_ms
+        return value.expire_timestamp_ms
     since_ms = value.commit_timestamp_ms
     is_emptied = group.kind is GroupKind.CLASSIC and group.protocol_type
     if is_emptied and group.state_timestamp_ms is not None:
         since_ms = group.state_timestamp_ms
-    return now_ms - since_ms >= RETENTION_MS
+    return since_ms + retention_ms
 
 
 # -- the range of each log that groups have committed offsets for

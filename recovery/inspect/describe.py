@@ -11,8 +11,10 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.forecast.cleaner import cleanable_segments, first_dirty, whole_segments_end
+from recovery.forecast.segment_time import largest_timestamp_ms
 from storage.dirs.acknowledged_offsets import NOT_KNOWN, in_cluster
-from storage.dirs.compaction import REPORTED_RATIO, uncompacted
+from storage.dirs.compaction import REPORTED_RATIO, is_compacted, uncompacted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import (
     BULK_BYTES,
@@ -53,7 +55,9 @@ class SegmentSummary(NamedTuple):
     """One segment. Counts of index entries are None if the index is missing or unreadable.
 
     `min_timestamp_ms` is the smallest first timestamp of a batch. It is None if no batch has it
-    (v0, or only batches with a delete horizon in that field). `records_count` is None if the
+    (v0, or only batches with a delete horizon in that field). `largest_timestamp_ms` is the time by
+    which retention judges the segment: the last entry of its time index, else the file's time.
+    `records_count` is None if the
     segment has compressed legacy messages. `snapshot`: the base offset has a producer snapshot.
     """
 
@@ -67,6 +71,7 @@ class SegmentSummary(NamedTuple):
     records_count: int | None
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
+    largest_timestamp_ms: int | None
     index_entries_count: int | None
     time_index_entries_count: int | None
     txn_index_entries_count: int | None
@@ -84,8 +89,9 @@ class PartitionDescription(NamedTuple):
     the last `.log` could not be read up to its end. The log may then continue after the bytes read.
 
     `uncompacted_records_count`, `uncompacted_bytes`, `dirty_ratio` and `uncompacted_since_ms` are
-    of closed segments that no cleaner has processed. They are None if the topic is not compacted,
-    as far as eoctl knows.
+    of closed segments that no cleaner has processed. `first_dirty_offset` and `cleanable_ratio` are
+    as the cleaner computes them, with open transactions. They are None if the topic is not
+    compacted, as far as eoctl knows.
     """
 
     topic: str
@@ -114,6 +120,8 @@ class PartitionDescription(NamedTuple):
     uncompacted_bytes: int | None
     dirty_ratio: float | None
     uncompacted_since_ms: int | None
+    first_dirty_offset: int | None
+    cleanable_ratio: float | None
     stopped: StoppedState
     problems_count: int
     path: str
@@ -264,6 +272,12 @@ def describe_partition(
             for each in segments
             if each.base_offset < left.end_offset and (each.last_offset or 0) >= left.first_offset
         )
+    stable_offset = None
+    if log_end_offset is not None:
+        stable_offset = transactions.last_stable_offset(log_end_offset)
+    dirty_offset, ratio = None, None
+    if is_compacted(partition, image) and not partition.is_set_aside:
+        dirty_offset, ratio = _cleanable(partition, segments, log_end_offset, stable_offset)
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
     span = joined(spans, partition.acknowledged.cleaned_offset)
@@ -280,9 +294,7 @@ def describe_partition(
         local_log_start_offset=partition.local_log_start_offset,
         log_end_offset=log_end_offset,
         high_watermark=partition.high_watermark,
-        last_stable_offset=(
-            None if log_end_offset is None else transactions.last_stable_offset(log_end_offset)
-        ),
+        last_stable_offset=stable_offset,
         open_transactions_count=len(transactions) if was_read else None,
         segments_count=len(segments),
         log_bytes=sum(each.log_bytes for each in segments),
@@ -300,6 +312,8 @@ def describe_partition(
         uncompacted_bytes=None if left is None else left.log_bytes,
         dirty_ratio=None if left is None else round(left.dirty_ratio, 4),
         uncompacted_since_ms=None if left is None else left.since_ms,
+        first_dirty_offset=dirty_offset,
+        cleanable_ratio=ratio,
         stopped=partition.stopped,
         problems_count=len(partition.problems) + len(verdicts) + len(missing),
         path=partition.path,
@@ -322,6 +336,28 @@ def describe_partition(
         is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
         or any(isinstance(each, AccessError) for each in partition.problems),
     )
+
+
+def _cleanable(
+    partition: Partition,
+    segments: Sequence[SegmentSummary],
+    end_offset: int | None,
+    stable_offset: int | None,
+) -> tuple[int | None, float | None]:
+    """Return the first dirty offset and the cleanable share, as the cleaner computes them."""
+    start_offset, log_dir = partition.log_start_offset, partition.log_dir
+    if start_offset is None or end_offset is None or not segments:
+        return None, None
+    line = None if log_dir is None else log_dir.cleaned_offset(partition.directory)
+    dirty, _ = first_dirty(line, start_offset, end_offset)
+    if stable_offset is None:
+        return dirty, None
+    uncleanable = whole_segments_end(segments, max(dirty, stable_offset))
+    cleanable = cleanable_segments(segments, dirty, uncleanable)
+    cleanable_bytes = sum(each.log_bytes for each in cleanable)
+    clean_bytes = sum(each.log_bytes for each in segments if each.base_offset < dirty)
+    total_bytes = clean_bytes + cleanable_bytes
+    return dirty, round(cleanable_bytes / total_bytes, 4) if total_bytes else None
 
 
 def _report_uncompacted(
@@ -420,6 +456,8 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
         uncompacted_bytes=None,
         dirty_ratio=None,
         uncompacted_since_ms=None,
+        first_dirty_offset=None,
+        cleanable_ratio=None,
         stopped=StoppedState.UNKNOWN if log_dir is None else log_dir.stopped,
         problems_count=1,
         path=directory.path,
@@ -527,6 +565,7 @@ def _segment_summary(
         records_count=tally.records_count,
         min_timestamp_ms=tally.min_timestamp_ms,
         max_timestamp_ms=tally.max_timestamp_ms,
+        largest_timestamp_ms=largest_timestamp_ms(files),
         index_entries_count=None if index is None else offset_index.logical_entry_count(index),
         time_index_entries_count=None if times is None else time_index.logical_entry_count(times),
         txn_index_entries_count=None if aborted is None else len(aborted),

@@ -19,6 +19,7 @@ from recovery.rules.logs import LOG
 from recovery.rules.producers import PRODUCERS
 from recovery.rules.replication import REPLICATION
 from recovery.rules.state import STATE
+from recovery.rules.takings import TAKINGS
 from storage.errors import as_argument
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ PAGES = (
     RulePage("formats", "Records within batches, and files of eoctl", FORMATS),
     RulePage("writing", "How a broker writes a log", WRITING),
     RulePage("loading", "How a broker loads and recovers a log", LOADING),
+    RulePage("takings", "Deletions and cleanings after a start", TAKINGS),
     RulePage("state", "Producers and transactions in a broker", STATE),
     RulePage("replication", "How replicas keep together", REPLICATION),
     RulePage("repairing", "Requirements of a repair", REPAIRING),

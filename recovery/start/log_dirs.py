@@ -3,8 +3,7 @@
 The checkpoints have a line for each loaded partition. A clean stop stores its log end as recovery
 point, and as high watermark for a partition with no other replica. A log start has a line only
 above the first segment, or with remote storage. The order of the lines is no difference. A start
-creates partitions that the cluster has assigned to this node and no log dir has. Soon after the
-start, retention deletes records that are too old or too many.
+creates partitions that the cluster has assigned to this node and no log dir has.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.placement import DirFate
 from recovery.start.files import StartAction, StartChange
-from storage.dirs.topic_settings import SettingSource, topic_setting
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     HIGH_WATERMARK_NAME,
@@ -28,7 +26,6 @@ from storage.file_names import (
     DirState,
     TopicPartition,
 )
-from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,9 +33,6 @@ if TYPE_CHECKING:
     from recovery.cluster.placement import Placed
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, Offsets, PartitionDir
-    from storage.dirs.partition import Partition
-    from storage.dirs.partition_files import SegmentFiles
-    from storage.dirs.topic_settings import SettingInForce
 
 _CREATED_FILES = (
     f"{0:020d}.index",
@@ -171,95 +165,3 @@ def _stays(
         return found is not None and found.end_offset is not None
     fate = None if directory.path not in placed else placed[directory.path].fate
     return directory.name.state is DirState.FUTURE and fate in {None, DirFate.PROMOTED}
-
-
-class RetentionCut(NamedTuple):
-    """The records that retention deletes from one partition in its first run after a start.
-
-    Attributes:
-        first_offset, last_offset: of the removed segments.
-        log_bytes: of their `.log` files.
-        setting: the deciding setting with its value: `retention.ms=604800000`.
-        is_topics: the topic has the setting. Otherwise the broker has it.
-    """
-
-    topic: str
-    partition: int
-    first_offset: int
-    last_offset: int
-    log_bytes: int
-    setting: str
-    is_topics: bool
-
-
-def retention_cut(
-    partition: Partition, image: ClusterImage | None, end_offset: int | None, now_ms: int
-) -> RetentionCut | None:
-    """Predict what retention deletes right after a start. None: nothing, or unknown.
-
-    It begins at the first segment. It goes by the last entry of the `.timeindex`, else by the time
-    of the file, and by size (UnifiedLog.deleteOldSegments). Records above the high watermark stay.
-
-    Args:
-        partition: as it was checked.
-        image: of its cluster. Without it the result is unknown.
-        end_offset: the log end after the start.
-        now_ms: the clock.
-    """
-    name = partition.directory.name
-    segments = partition.segments
-    if image is None or end_offset is None or not segments or name.state is not DirState.LIVE:
-        return None
-    if partition.topic == METADATA_TOPIC or partition.remote_range is not None:
-        return None
-    meta = None if partition.log_dir is None else partition.log_dir.meta
-    node_id = None if meta is None else meta.node_id
-    if "delete" not in _setting(image, partition.topic, "cleanup.policy", node_id).value:
-        return None
-    by_time = _setting(image, partition.topic, "retention.ms", node_id)
-    by_size = _setting(image, partition.topic, "retention.bytes", node_id)
-    try:
-        retention_ms, retention_bytes = int(by_time.value), int(by_size.value)
-    except ValueError:
-        return None
-    ends = [*(each.base_offset for each in segments[1:]), end_offset]
-    high_watermark = end_offset if partition.high_watermark is None else partition.high_watermark
-    spare = partition.files.log_bytes - retention_bytes
-    going: list[SegmentFiles] = []
-    decides = by_time
-    for files, end in zip(segments, ends, strict=True):
-        if not files.log.file_bytes or end > high_watermark:
-            break
-        is_old = 0 <= retention_ms < now_ms - _newest_ms(partition, files)
-        is_over = retention_bytes >= 0 and spare >= files.log.file_bytes
-        if not is_old and not is_over:
-            break
-        decides = by_time if is_old else by_size
-        spare -= files.log.file_bytes
-        going.append(files)
-    if not going:
-        return None
-    return RetentionCut(
-        topic=partition.topic,
-        partition=partition.partition,
-        first_offset=going[0].base_offset,
-        last_offset=ends[len(going) - 1] - 1,
-        log_bytes=sum(each.log.file_bytes for each in going),
-        setting=f"{decides.name}={decides.value}",
-        is_topics=decides.source is SettingSource.TOPIC,
-    )
-
-
-def _setting(image: ClusterImage, topic: str, name: str, node_id: int | None) -> SettingInForce:
-    return topic_setting(image, topic, name, broker_id=node_id)
-
-
-def _newest_ms(partition: Partition, files: SegmentFiles) -> int:
-    entries = partition.time_index_entries(files)
-    newest_ms = max((each.timestamp_ms for each in entries), default=-1)
-    if newest_ms >= 0:
-        return newest_ms
-    try:
-        return Path(files.log.path).stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return INT64_MAX  # it counts as new

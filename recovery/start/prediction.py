@@ -89,6 +89,18 @@ NOT_LOADED = frozenset(
 )
 
 
+class LoadedSegment(NamedTuple):
+    """A segment after the start, and its recovery. None: the start does not recover it."""
+
+    checked: CheckedSegment
+    outcome: SegmentOutcome | None
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of its `.log` after the start."""
+        return self.checked.log_bytes if self.outcome is None else self.outcome.valid_bytes
+
+
 class StartPrediction(NamedTuple):
     """The predicted start.
 
@@ -98,6 +110,7 @@ class StartPrediction(NamedTuple):
         changes: by path, in the order of the start.
         recovered_bytes: verified bytes of `.log`.
         recovered_count: the number of these segments.
+        segments: of the loaded log, in order. Empty: none, or the start creates a segment.
         log_start_line: the entry in the log start checkpoint after the start. None: no entry.
     """
 
@@ -107,6 +120,7 @@ class StartPrediction(NamedTuple):
     recovered_bytes: int
     log_start_line: int | None = None
     recovered_count: int = 0
+    segments: tuple[LoadedSegment, ...] = ()
 
 
 def predict_start(
@@ -244,6 +258,12 @@ class _Predictor:
             recovered_bytes=self._recovered_bytes,
             log_start_line=None if is_emptied else self._log_start_line(),
             recovered_count=len(self._outcomes),
+            segments=()
+            if is_emptied
+            else tuple(
+                LoadedSegment(each, self._outcomes.get(each.files.base_offset))
+                for each in self._segments
+            ),
         )
 
     def _log_start_line(self) -> int | None:

@@ -11,6 +11,7 @@ import os
 import re
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import LOG_DIR_FILES, LogDir, PartitionDir, read_log_dir
@@ -37,7 +38,7 @@ from storage.file_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from storage.dirs.log_dir import Problem
     from storage.file_names import TopicPartition
@@ -179,12 +180,15 @@ def select_partition(path: str | Path) -> Selected:
 class ServerProperties(NamedTuple):
     """The log directories in a broker's configuration, as written there.
 
-    `node_id`: node.id, else broker.id. None if neither is a number.
+    Attributes:
+        node_id: node.id, else broker.id. None if neither is a number.
+        settings: the other settings of the file, by name.
     """
 
     log_dirs: tuple[str, ...]
     metadata_log_dir: str  # the first log directory unless set
     node_id: int | None = None
+    settings: Mapping[str, str] = MappingProxyType({})
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
@@ -224,9 +228,10 @@ def read_server_properties(path: str | Path) -> ServerProperties:
         ).located(os.fspath(path))
     node_id = settings.get("node.id", "").strip()
     return ServerProperties(
-        log_dirs,
-        settings.get("metadata.log.dir", "").strip() or log_dirs[0],
-        int(node_id) if _NODE_ID.fullmatch(node_id) else parsed.node_id,
+        log_dirs=log_dirs,
+        metadata_log_dir=settings.get("metadata.log.dir", "").strip() or log_dirs[0],
+        node_id=int(node_id) if _NODE_ID.fullmatch(node_id) else parsed.node_id,
+        settings=settings,
     )
 
 

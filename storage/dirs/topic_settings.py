@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.cluster_image import ALL_BROKERS, BROKER_RESOURCE
@@ -11,15 +12,17 @@ from storage.errors import RefusedError, UsageError
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from storage.dirs.cluster_image import ClusterImage
 
 
 # -- the settings of topics: the setting in force, and its source.
 #
 # A topic's own setting counts first, then the dynamic setting of the leader's broker, then the
-# setting for all brokers, then Kafka's default. All but the default are in `__cluster_metadata`. A
-# broker's `server.properties` comes before the default and is unknown here. So for a default a
-# broker may have had another setting.
+# setting for all brokers, then the broker's `server.properties`, then Kafka's default. The first
+# three are in `__cluster_metadata`. Without the file, a broker may have another setting than the
+# default.
 #
 # `SETTINGS` is Kafka 4.4.0's table (LogConfig, ServerTopicConfigSynonyms) without the settings that
 # only its own tests use.
@@ -37,7 +40,8 @@ class SettingSource(StrEnum):
     TOPIC = "topic"
     BROKER = "broker"  # of one broker
     ALL_BROKERS = "all-brokers"
-    DEFAULT = "default"  # Kafka's default; server.properties is unknown
+    SERVER_PROPERTIES = "server-properties"  # the broker's configuration file
+    DEFAULT = "default"  # Kafka's default; server.properties does not have it, or is unknown
 
 
 class SettingInForce(NamedTuple):
@@ -117,31 +121,59 @@ SETTINGS: dict[str, TopicSetting] = {
 
 
 def topic_setting(
-    image: ClusterImage, topic: str, name: str, *, broker_id: int | None = None
+    image: ClusterImage | None,
+    topic: str,
+    name: str,
+    *,
+    broker_id: int | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> SettingInForce:
-    """Find the setting of a topic that is in force, by the metadata.
+    """Find the setting of a topic that is in force, by the metadata and a configuration file.
 
     Args:
-        image: the cluster.
+        image: the cluster. None: only the file counts.
         topic: its name. It need not exist.
         name: a key of `SETTINGS`.
         broker_id: the broker whose own settings count, such as the leader. None or -1: only the
             settings for all brokers.
+        properties: the broker's configuration file.
     """
-    value = image.topic_config(topic, name)
+    value = None if image is None else image.topic_config(topic, name)
     if value is not None:
         return SettingInForce(name, value, source=SettingSource.TOPIC, source_name=name)
     known = SETTINGS[name]
-    places = [(SettingSource.ALL_BROKERS, ALL_BROKERS)]
-    if broker_id is not None and broker_id >= 0:
-        places.insert(0, (SettingSource.BROKER, str(broker_id)))
     for broker_name in known.broker_names:
-        for source, resource in places:
-            value = image.configs.get((BROKER_RESOURCE, resource), {}).get(broker_name)
-            if value is not None:
-                ours = _in_our_unit(broker_name, value)
-                return SettingInForce(name, ours, source=source, source_name=broker_name)
+        found = broker_setting(image, broker_name, broker_id=broker_id, properties=properties)
+        if found is not None:
+            ours = _in_our_unit(broker_name, found.value)
+            return found._replace(name=name, value=ours)
     return SettingInForce(name, known.default, source=SettingSource.DEFAULT, source_name=name)
+
+
+def broker_setting(
+    image: ClusterImage | None,
+    name: str,
+    *,
+    broker_id: int | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> SettingInForce | None:
+    """Find a broker's setting: dynamic, of all brokers, or in its file.
+
+    Returns None if none of them has it.
+    """
+    configs = {} if image is None else image.configs
+    places: list[tuple[SettingSource, Mapping[str, str]]] = [
+        (SettingSource.ALL_BROKERS, configs.get((BROKER_RESOURCE, ALL_BROKERS), {})),
+        (SettingSource.SERVER_PROPERTIES, properties),
+    ]
+    if broker_id is not None and broker_id >= 0:
+        own = configs.get((BROKER_RESOURCE, str(broker_id)), {})
+        places.insert(0, (SettingSource.BROKER, own))
+    for source, settings in places:
+        value = settings.get(name)
+        if value is not None:
+            return SettingInForce(name, value, source=source, source_name=name)
+    return None
 
 
 def _in_our_unit(broker_name: str, value: str) -> str:

@@ -157,6 +157,8 @@ def test_figures_of_one_partition(eoctl: Callable[..., Any], golden: Callable[[s
         "uncompacted_bytes": None,
         "dirty_ratio": None,
         "uncompacted_since_ms": None,
+        "first_dirty_offset": None,
+        "cleanable_ratio": None,
         "stopped": "unclean",
         "problems_count": 0,
         "path": str(path),

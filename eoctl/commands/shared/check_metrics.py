@@ -43,6 +43,7 @@ BYTES = Metric("log_bytes", "Size of the .log files that were checked.")
 LOST = Metric("lost_offsets", "Offsets of lost records, at most: absent, or damaged.")
 LOST_PLACES = Metric("lost_places", "Places of lost records; an offset range may be unknown.")
 CUT = Metric("start_cut_records", "Records that the next start of a broker truncates.")
+TAKEN = Metric("first_run_records", "Records that retention deletes at its first run.")
 OPEN = Metric("open_transactions", "Open transactions.")
 HANGING = Metric("hanging_transactions", "Open transactions older than any may be.")
 AGE = Metric("oldest_open_transaction_age_seconds", "Age of the oldest open transaction.")
@@ -124,6 +125,11 @@ def _values(run: CheckRun, verdict: DirectoryVerdict) -> dict[Metric, Callable[[
         times = [e.since_ms for e in below(verdict.held, log_dir) if e.since_ms is not None]
         return max((run.now_ms - min(times)) / 1000, 0) if times else 0
 
+    def taken(log_dir: LogDir) -> Iterator[int]:
+        for each in verdict.takes:
+            if is_below(each.log.path, log_dir.path):
+                yield from (row.records_count or 0 for row in each.first_run)
+
     def blocked(log_dir: LogDir) -> int:
         held = below(verdict.held, log_dir)
         return sum(max((each.end_offset or 0) - each.first_offset, 0) for each in held)
@@ -137,6 +143,7 @@ def _values(run: CheckRun, verdict: DirectoryVerdict) -> dict[Metric, Callable[[
         LOST: lambda each: sum(found.offsets_count or 0 for found in below(lost, each)),
         LOST_PLACES: lambda each: len(below(lost, each)),
         CUT: lambda each: sum(cut.records_count for cut in below(verdict.cuts, each)),
+        TAKEN: lambda each: sum(taken(each)),
         OPEN: lambda each: sum(held.open_count for held in below(verdict.held, each)),
         HANGING: lambda each: sum(is_below(path, each.path) for path in hanging),
         AGE: age,

@@ -28,6 +28,13 @@ from recovery.checks.log_dirs.log_dirs import (
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
 from recovery.cluster.placement import DirFate, nodes_of
+from recovery.forecast.one_forecast import (
+    findings_of,
+    forecast_log,
+    horizon_at,
+    node_settings,
+)
+from recovery.forecast.room import free_bytes_of
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
 from recovery.fsck.verdict import PlacedFinding, ends_start
@@ -53,9 +60,9 @@ if TYPE_CHECKING:
 
     from recovery.changes.journals.losses import JournalLoss
     from recovery.cluster.clusters import Clusters
+    from recovery.forecast.one_forecast import LogForecast
     from recovery.fsck.one_pass import CheckResult
     from recovery.start.files import StartChange
-    from recovery.start.log_dirs import RetentionCut
     from storage.dirs.discovery import Discovery, Selected, ServerProperties
     from storage.dirs.log_dir import PartitionDir
 
@@ -88,7 +95,7 @@ class CheckRun:
     Attributes:
         rows: the partitions, in the order of the directories, complete after `findings`.
         changes: the changes of the next start.
-        retention: its deletions soon after the start.
+        forecasts: of the logs that the next start loads.
         notes: sentences for the end.
         placed, changes_of: all findings, and the changes of a start by directory, if kept.
         found, clusters, jobs: the scope of the check.
@@ -97,6 +104,8 @@ class CheckRun:
         node: the configuration of the node of all log dirs, None if not given.
         unreadable_count: files, or parts of them.
         now_ms: the clock.
+        until_ms: the end of the forecasts. None: the first run.
+        release: the release that starts. None: CHECKED.
     """
 
     def __init__(
@@ -115,7 +124,8 @@ class CheckRun:
     ) -> None:
         self.rows: list[PartitionRow] = []
         self.changes: list[StartChange] = []
-        self.retention: list[RetentionCut] = []
+        self.forecasts: list[LogForecast] = []
+        self.until_ms: int | None = None
         self.notes: list[str] = [_verified(options)]
         self.placed: list[PlacedFinding] = []
         self.changes_of: dict[str, tuple[StartChange, ...]] = {}
@@ -125,9 +135,9 @@ class CheckRun:
         # All processes share an --io-limit.
         sizes_bytes = (each.log_bytes() for each in selected)
         self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
-        self._version = options.broker_version
+        self.release = options.broker_version
         self.placements = placements_of(
-            found.log_dirs, clusters.image_for, self._version, is_one_node=node is not None
+            found.log_dirs, clusters.image_for, self.release, is_one_node=node is not None
         )
         whole = {each.path for each in found.whole}
         paths = {each.partition.path for each in found.selected}
@@ -221,7 +231,7 @@ class CheckRun:
             if all(path in self._started for path in live):
                 started = {path: self._started[path] for path in live}
                 image = self.clusters.image_for(log_dirs[0])
-                gives_ids = not is_before(self._version, DIRECTORY_IDS)
+                gives_ids = not is_before(self.release, DIRECTORY_IDS)
                 yield from changed_log_dirs(
                     log_dirs, image, started, self.moves, gives_ids=gives_ids
                 )
@@ -282,7 +292,7 @@ class CheckRun:
             is_one_node=self.node is not None,
             node=self.node,
             placements=self.placements,
-            version=self._version,
+            version=self.release,
         )
         check_absent(
             self.found.whole, self.clusters, lambda each: collectors[id(each)], self.blocked
@@ -312,13 +322,27 @@ class CheckRun:
             ),
         )
 
+    def _with_forecast(self, result: CheckResult) -> CheckResult:
+        """Add what the broker's tasks take at their first run to the findings."""
+        if result.log is None:
+            return result
+        job = self.jobs[len(self.rows)]  # results come in the order of the jobs
+        node = node_settings(job.selected.log_dir, job.image, self.node)
+        horizon = horizon_at(self.now_ms, self.until_ms, self.release)
+        forecast = forecast_log(result.log, node, horizon)
+        self.forecasts.append(forecast)
+        found = [*findings_of([forecast], free_bytes_of([result.row.path]), has_notes=False)]
+        errors_count = sum(each.severity is Severity.ERROR for each in found)
+        return result._replace(
+            findings=(*result.findings, *found),
+            row=result.row._replace(errors=(result.row.errors or 0) + errors_count),
+        )
+
     def _take(self, result: CheckResult) -> Iterator[Finding]:
-        result = self._without_explained(result)
+        result = self._with_forecast(self._without_explained(result))
         row = result.row
         self.rows.append(row)
         self.changes += result.changes
-        if result.retention is not None:
-            self.retention.append(result.retention)
         self.changes_of[row.path] = result.changes
         self.placed += (PlacedFinding(row.path, each) for each in result.findings)
         self._started[row.path] = StartedOffsets(

@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 
     from eoctl.commands.shared.check_run import CheckRequest, CheckRun
     from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.forecast.one_forecast import LogForecast
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_loss import StartLoss
     from recovery.fsck.verdict import DirectoryVerdict, Folded, NodeStart
     from recovery.rules.findings import Finding
-    from recovery.start.log_dirs import RetentionCut
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
 
@@ -94,12 +94,13 @@ def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[
 
 
 def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
-    """Return the first lines: at most seven, each within `width` columns except a command."""
+    """Return the first lines: at most eight, each within `width` columns except a command."""
     room = width - LABEL_WIDTH
     return [
         _start_line(verdict, room),
         *_other_releases(verdict),
         *_cut(verdict, room),
+        *_takes(verdict, room),
         *_lost(verdict, room),
         *_blocked_line(verdict, room),
         _next(verdict, room),
@@ -136,8 +137,6 @@ def _start_line(verdict: DirectoryVerdict, room: int) -> Said:
         if verdict.cuts or verdict.not_served:
             takes = f"{release} will start, and removes what follows"
             return Said("Start", fitting([takes], room), _cut_rank(verdict).rank)
-        if verdict.retention and not gone_on:
-            return Said("Start", fitting(_then_retention(verdict, release), room))
         if gone_on:
             long = f"{release} will start {gone_on[0]}"
             return Said("Start", fitting([long], room), Severity.ERROR.rank)
@@ -154,29 +153,6 @@ def _removed(verdict: DirectoryVerdict) -> str:
         return "removes no record"
     directories = counted(len(verdict.deleted), "-delete directory", "-delete directories")
     return f"removes only {directories}"
-
-
-def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
-    places = listing([f"{each.topic}-{each.partition}" for each in verdict.retention], "partitions")
-    return [
-        (
-            f"{release} will start, and {_removed(verdict)}; then retention deletes old segments"
-            f" of {places}"
-        ),
-        f"{release} will start; then retention deletes old segments of {places}",
-        f"{release} will start; then retention deletes old segments",
-    ]
-
-
-def retention_text(cut: RetentionCut) -> str:
-    """Return what retention deletes of a partition soon after a start, and how to prevent it."""
-    name = cut.setting.partition("=")[0]
-    where = "" if cut.is_topics else f" (log.{name}=-1 in server.properties)"
-    return (
-        f"{cut.topic}-{cut.partition}: the first run of retention after the start deletes offsets"
-        f" {cut.first_offset}..{cut.last_offset}, {size_text(cut.log_bytes)}, by {cut.setting};"
-        f" {name}=-1{where} keeps them"
-    )
 
 
 def _rank_of(start: NodeStart) -> int:
@@ -320,6 +296,44 @@ def _cut_line(cut: StartLoss) -> str:
     return f"{place}: {what} {offsets}, {count}, {_acknowledged([cut])}, {_when([cut])}"
 
 
+# --- what the broker's tasks take after the start ---------------------------------------------
+
+
+def _takes(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
+    """Yield what retention deletes at its first run."""
+    if not verdict.takes:
+        return
+    places = [f"{each.log.topic}-{each.log.partition}" for each in verdict.takes]
+    what = taken_count(verdict.takes)
+    texts = [
+        f"retention deletes {what} of {listing(places, 'partitions')} at its first run",
+        f"retention deletes {what} of {counted(len(places), 'partition')} at its first run",
+        f"retention deletes {what} at its first run",
+    ]
+    yield Said("Takes", fitting(texts, room), Severity.WARNING.rank)
+
+
+def taken_count(forecasts: Iterable[LogForecast]) -> str:
+    """Return the number of records that first runs take, or of segments if it is unknown."""
+    rows = [row for each in forecasts for row in each.first_run]
+    counts = [row.records_count for row in rows]
+    if None in counts:
+        return counted(len(rows), "segment")
+    return counted(sum(count or 0 for count in counts), "record")
+
+
+def takes_text(forecast: LogForecast) -> str:
+    """Return what the first run of retention deletes of a partition, and why."""
+    rows = forecast.first_run
+    first, last = rows[0], rows[-1]
+    size = size_text(sum(row.size_bytes or 0 for row in rows))
+    why = first.by if not first.setting else f"{first.setting}={first.setting_value}"
+    return (
+        f"{forecast.log.topic}-{forecast.log.partition}: the first run of retention after the start"
+        f" deletes offsets {first.base_offset}..{(last.end_offset or 0) - 1}, {size}, by {why}"
+    )
+
+
 # --- lost and blocked records ---------------------------------------------------------------------
 
 
@@ -443,13 +457,6 @@ def _blocked_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
 
 def _next(verdict: DirectoryVerdict, room: int) -> Said:
     call = verdict.call
-    if call is None and verdict.retention:
-        name = verdict.retention[0].setting.partition("=")[0]
-        texts = [
-            f"nothing to do; set {name}=-1 before the start if the old records have to stay",
-            f"nothing to do; {name}=-1 keeps the old records",
-        ]
-        return Said("Next", fitting(texts, room))
     if call is None:
         return Said("Next", "nothing to do")
     if not call.words:
@@ -498,7 +505,7 @@ class _Row(NamedTuple):
 def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     several = len({path for each in verdict.starts for path in each.log_dirs}) > 1
     rows = [_Row("start", _cut_line(each)) for each in verdict.cuts]
-    rows += [_Row("start", retention_text(each)) for each in verdict.retention[:MAX_FINDINGS]]
+    rows += [_Row("start", takes_text(each)) for each in verdict.takes[:MAX_FINDINGS]]
     rows += [
         _Row(each.finding.severity, _finding_text(each, has_path=several))
         for each in verdict.listed[:MAX_FINDINGS]
@@ -581,6 +588,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
     partitions = dict(_listable(run))
     cuts = [*_cuts(run, partitions)]
     held = [*_held(run, partitions)]
+    takes = [each for each in run.forecasts if each.first_run]
     starts = [
         _start(run, request, each)
         for each in nodes_of(run.found.log_dirs, is_one=run.node is not None)
@@ -594,6 +602,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
             starts=starts,
             cuts=cuts,
             held=held,
+            is_taken=bool(takes),
         )
     )
     return verdict_of(
@@ -605,7 +614,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         held=held,
         checked=_checked(run, request, partitions.values()),
         call=call,
-        retention=run.retention,
+        takes=takes,
     )
 
 

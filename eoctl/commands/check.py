@@ -32,7 +32,6 @@ from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
 from recovery.rules.findings import Finding, Severity
 from recovery.start.files import StartChange
-from storage.counts import counted
 from storage.dirs.acknowledged_offsets import InCluster, in_cluster
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC

@@ -12,7 +12,6 @@ from eoctl.messages import (
     Line,
     Said,
     answer_width,
-    counted,
     fitting,
     listing,
     moment,
@@ -35,6 +34,7 @@ from eoctl.options import (
 from eoctl.output import Columns, OutputFormat
 from eoctl.parameters import advanced_option, option, output_option
 from recovery.rules.findings import Severity
+from storage.counts import counted
 from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
 if TYPE_CHECKING:

@@ -205,8 +205,8 @@ def _pruned(
     """Return rows, notes, and errors. An error does not stop the removal of other journals."""
     import time
 
-    from eoctl.messages import counted
     from recovery.changes.journals.listing import remove_journal, why_it_stays
+    from storage.counts import counted
     from storage.errors import EoctlError
     from storage.files.fsio import FileSystem
 

@@ -11,7 +11,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.trim import TrimOptions
 from eoctl.commands.trim import plan_run as plan_trim_run
 from eoctl.console.columns import size_text
-from eoctl.messages import Said, counted, is_for_people, moment, report_answer, report_first
+from eoctl.messages import Said, is_for_people, moment, report_answer, report_first
 from eoctl.output import Columns, OutputFormat, Report, emit, message
 from eoctl.parameters import argument, option, safety_option
 from eoctl.plan_actions import apply_one, how_to_undo
@@ -36,6 +36,7 @@ from recovery.reclaim.remove import remove_item
 from recovery.reclaim.room import StartRoom, room_of
 from recovery.rules.findings import Severity
 from recovery.trim.plan import TrimKind, TrimRequest
+from storage.counts import counted
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState, read_log_dir
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EoctlError, RefusedError, UsageError

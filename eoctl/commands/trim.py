@@ -10,7 +10,7 @@ from eoctl.clock import resolve_now
 from eoctl.command_line import Lacking, require_given
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.console.columns import size_text
-from eoctl.messages import Said, counted, listing, span
+from eoctl.messages import Said, listing, span
 from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
@@ -25,6 +25,7 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.trim.cost import TrimReport, estimate_trim, removed_bytes, report_trim
 from recovery.trim.plan import TrimKind, TrimRequest, known_high_watermark, plan_trim
+from storage.counts import counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition

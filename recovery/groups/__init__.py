@@ -1,4 +1,4 @@
 """Consumer groups of dead brokers: members, committed offsets and lag.
 
-From the entry down: incoming, group_log, members, offset_files.
+From the entry down: incoming, group_log, share_states, members, offset_files.
 """

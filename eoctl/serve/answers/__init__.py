@@ -1,4 +1,5 @@
 """The answers to the requests of Kafka's protocol.
 
-From the entry down: fetch, transactions, metadata, settings, groups, refusals.
+From the entry down: fetch, described_groups, transactions, metadata, settings, security, groups,
+refusals.
 """

@@ -120,7 +120,7 @@ def _described_member(member: Member) -> dict[str, Any]:
 
 
 def _assignment(broker: VirtualBroker, assigned: Iterable[Assigned]) -> dict[str, Any]:
-    """Return partitions by topic, without topics that the cluster no longer has."""
+    """Return partitions by topic, without topics that the cluster does not have."""
     by_id: dict[bytes, set[int]] = {}
     for each in assigned:
         if isinstance(each.topic, bytes):

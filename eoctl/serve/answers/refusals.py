@@ -1,4 +1,4 @@
-"""Refusals of requests that would write or that concern security, with the error code of each API.
+"""Refusals of requests that would write or that need a password, with the error code of each API.
 
 The connection is never closed for them, because clients would retry forever. Each client gets the
 error that its own API defines.

@@ -3,8 +3,8 @@
 No ACL has an effect here, and a client needs no password. Of a SCRAM credential, clients get the
 mechanism and the iterations, as from a broker.
 
-No file says whether a broker has an authorizer. Without any ACL in the metadata, the answer is that
-of a broker without an authorizer.
+No file says whether a broker has an authorizer. Without any ACL in the metadata, the answer is the
+same as from a broker without an authorizer.
 """
 
 from __future__ import annotations

@@ -242,6 +242,22 @@ def test_a_controller_that_was_unregistered_is_gone() -> None:
     assert image.is_complete
 
 
+def test_access_control_entries_and_credentials() -> None:
+    image = ClusterImage()
+    first, second = ({"id": bytes([each]) * 16, "resourceName": str(each)} for each in (1, 2))
+    for each in (first, second):
+        image.replay(record(records.ACCESS_CONTROL_ENTRY, **each))
+    image.replay(record(records.REMOVE_ACCESS_CONTROL_ENTRY, id=first["id"]))
+    assert [(each, acl["resourceName"]) for each, acl in image.acls.items()] == [
+        (second["id"], "2")
+    ]
+    for name, mechanism, iterations in (("a", 1, 4096), ("a", 2, 5000), ("b", 1, 1), ("a", 1, 9)):
+        fields = {"name": name, "mechanism": mechanism, "iterations": iterations}
+        image.replay(record(records.USER_SCRAM_CREDENTIAL, **fields))
+    image.replay(record(records.REMOVE_USER_SCRAM_CREDENTIAL, name="b", mechanism=1))
+    assert image.scram_iterations == {("a", 1): 9, ("a", 2): 5000}
+
+
 def test_the_way_of_a_broker() -> None:
     registered = record(
         records.REGISTER_BROKER,

@@ -250,14 +250,15 @@ class GroupLog:
                 f"the number of partitions of {GROUPS_TOPIC} is unknown. Groups in other "
                 "partitions are not covered; --metadata-dir DIR gives the number"
             )
-        for numbers, what in (
-            (self.missing, "partitions are not here, and nothing is said of the groups in them"),
-            (self.lagging, "partitions have replicas that were not given, and may know more"),
+        for numbers, verbs, what in (
+            (self.missing, ("is", "are"), "not here, and no group in there is known"),
+            (self.lagging, ("has", "have"), "replicas that were not given, and may know more"),
         ):
             if numbers:
                 names = ", ".join(f"{GROUPS_TOPIC}-{each}" for each in numbers[:NAMED_PARTITIONS])
                 more = ", ..." if len(numbers) > NAMED_PARTITIONS else ""
-                yield f"{len(numbers)} {what}: {names}{more}"
+                partitions = counted(len(numbers), "partition")
+                yield f"{partitions} {agreeing(len(numbers), *verbs)} {what}: {names}{more}"
         if self.misplaced_count:
             yield (
                 f"{counted(self.misplaced_count, 'record')} of {GROUPS_TOPIC}"

@@ -162,7 +162,7 @@ def test_partitions_that_are_not_here(kafka: Path, eoctl: Cli) -> None:
     outcome = eoctl("groups", "list", kafka, "--output", "jsonl")
     assert outcome.status == 5
     assert [row["group"] for row in rows_of(outcome, "group")] == ["plain-group"]
-    assert any("1 partitions are not here" in each for each in notes_of(outcome))
+    assert any("1 partition is not here" in each for each in notes_of(outcome))
     assert eoctl("groups", "list", kafka, "--group", "plain-group").status == 0
 
 

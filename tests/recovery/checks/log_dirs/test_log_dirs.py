@@ -99,7 +99,7 @@ def test_real_leftovers_of_a_clean_stop(golden: Callable[[str], Path], tmp_path:
     size_bytes = sum(each.stat().st_size for each in deleted)
     assert finding.check_id == "DIR-5"
     assert finding.severity is Severity.NOTE
-    assert finding.found == f"{len(deleted)} files, {size_bytes} bytes"
+    assert finding.found == f"{len(deleted)} files, {size_bytes:,} bytes"
     assert finding.broker_action == "deletes them"
 
 

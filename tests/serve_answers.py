@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.serve.answers.refusals import UNOFFERED
+from storage.dirs.topic_settings import SETTINGS_SINCE
 from tests.kafka import jars
 from tests.wire import batches_in, whole
 
@@ -42,6 +43,7 @@ STATIC, DEFAULT = 4, 5
 DYNAMIC = {1, 2, 3, 7, 8}
 TOPICS, BROKERS, METRICS, GROUPS = 2, 4, 16, 32
 FIRST_NEW_API = 93  # of 4.4
+NEW_SETTINGS = {name for name, since in SETTINGS_SINCE.items() if since >= (4, 4)}
 
 
 class Difference(NamedTuple):
@@ -119,9 +121,13 @@ def _in_the_files(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_defaults(result: dict[str, Any]) -> dict[str, Any]:
-    """Take out the defaults of a group, and what follows from them, unless it is of this release."""
-    if result["resourceType"] != GROUPS or jars.release() == NEWEST:
+    """Take out what a broker of an older release does not have: defaults of groups, new settings."""
+    kind = result["resourceType"]
+    if jars.release() == NEWEST or kind not in (TOPICS, GROUPS):
         return result
+    if kind == TOPICS:
+        configs = [each for each in result["configs"] if each["name"] not in NEW_SETTINGS]
+        return {**result, "configs": configs}
     configs = [
         {
             **{name: value for name, value in each.items() if name != "configType"},

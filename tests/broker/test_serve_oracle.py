@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 TIMEOUT_S = 60.0
+NOT_YET = 15  # COORDINATOR_NOT_AVAILABLE
 
 
 def require_equal(asked: list[Question], theirs: list[dict[str, object]], served: Served) -> None:
@@ -43,6 +44,11 @@ def every_question(broker: Broker) -> tuple[list[Question], list[dict[str, objec
     with Wire(broker.bootstrap) as theirs:
         for kind in (0, 1):  # its own topics are made for whoever looks for a coordinator first
             theirs.ask("FindCoordinator", 1, {"key": "any", "keyType": kind})
+        shared = {"keyType": 2, "coordinatorKeys": [f"any:{'A' * 22}:0"]}
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while theirs.ask("FindCoordinator", 6, shared)["coordinators"][0]["errorCode"] == NOT_YET:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.2)
         asked = list(questions(learn(theirs)))
         assert len(asked) > 1000
         return asked, [ask(theirs, each) for each in asked]

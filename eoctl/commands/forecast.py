@@ -124,8 +124,7 @@ class _Result:
     """The forecasts of a run, with the findings of the family TAK."""
 
     def __init__(self, run: CheckRun, *, is_deep: bool, has_topics: bool) -> None:
-        from recovery.forecast.one_forecast import findings_of, settled
-        from recovery.forecast.room import free_bytes_of
+        from recovery.forecast.one_forecast import findings_of, free_bytes_of, settled
 
         self.run = run
         self.has_topics = has_topics

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.forecast.retention import Taken, TakenBy, Taking
+from recovery.forecast.removals import TakenBy
+from recovery.forecast.retention import Taken, Taking
 from recovery.groups.group_log import expires_at_ms
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.checks.context import broker_version as releases
 from recovery.forecast.cleaner import Cleaning, DirtyFrom, NotChosen, forecast_cleaning
+from recovery.forecast.removals import HeldBy, TakenBy
 from recovery.forecast.retention import (
-    HeldBy,
     Horizon,
     RetentionFacts,
     Taken,
-    TakenBy,
     Taking,
     forecast_retention,
     high_watermark_of,
@@ -21,7 +23,7 @@ from recovery.rules.catalogue import fix_of, severity_of
 from recovery.rules.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from recovery.checks.context.broker_version import BrokerVersion
     from recovery.forecast.started_log import StartedLog
@@ -309,3 +311,24 @@ def _notes(forecast: LogForecast) -> Iterator[Finding]:
         and cleaning.cleanable_bytes
     ):
         yield _found("TAK-7", forecast, "the cleaner has never recorded progress for this log")
+
+
+# -- the free room of the file systems that logs are on
+
+
+def free_bytes_of(paths: Iterable[str]) -> dict[str, int]:
+    """Return the bytes that a user other than root may write, by the path of a partition.
+
+    Paths whose file system cannot be asked are left out.
+    """
+    free = cache(_free_bytes)
+    found = {path: free(str(Path(path).parent)) for path in paths}
+    return {path: count for path, count in found.items() if count is not None}
+
+
+def _free_bytes(directory: str) -> int | None:
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize

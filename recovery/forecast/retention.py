@@ -20,38 +20,25 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.forecast.removals import (
+    HeldBy,
+    Removal,
+    RuleSet,
+    TakenBy,
+    due_at,
+    is_empty_end,
+    may_go,
+    removals,
+    run_at,
+)
 from recovery.forecast.segment_time import TimeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from recovery.forecast.settings import Number, TopicRules
     from recovery.forecast.started_log import StartedLog, StartedSegment
     from storage.dirs.cluster_image import PartitionImage
-
-
-class TakenBy(StrEnum):
-    """The rule that removes something."""
-
-    RETENTION_MS = "retention.ms"
-    RETENTION_BYTES = "retention.bytes"
-    LOG_START = "log-start"
-    LOCAL_RETENTION_MS = "local.retention.ms"
-    LOCAL_RETENTION_BYTES = "local.retention.bytes"
-    EXPIRY = "expiry"
-    NOT_SERVED = "not-served"
-
-
-class HeldBy(StrEnum):
-    """The reason why a rule does not take a segment."""
-
-    FUTURE_TIME = "future-time"
-    OLDER_SEGMENT = "older-segment"
-    HIGH_WATERMARK = "high-watermark"
-    NOT_COPIED = "not-copied"
-    UNCLEANABLE = "uncleanable"
-    CLEANER_OFF = "cleaner-off"
-    NO_POLICY = "no-policy"
 
 
 class Taken(StrEnum):
@@ -163,135 +150,6 @@ def high_watermark_of(
     if node_id not in eligible:
         return HighWatermark(least, least, line)
     return HighWatermark(least, log.end_offset, line)
-
-
-class Removal(NamedTuple):
-    """A segment, by its number, that a run deletes."""
-
-    place: int
-    by: TakenBy
-    due_at_ms: int | None
-    run_at_ms: int
-
-
-class RuleSet(NamedTuple):
-    """The numbers that decide about the segments of a log. -1: no limit.
-
-    Attributes:
-        deletes: time and size count.
-        high_watermark: no segment that ends above it goes.
-        copied_end: one above the last offset in remote storage. None: segments need no copy.
-    """
-
-    deletes: bool
-    retention_ms: int
-    retention_bytes: int
-    log_start_offset: int
-    high_watermark: int
-    copied_end: int | None = None
-    is_old: bool = False
-
-
-def removals(
-    segments: Sequence[StartedSegment],
-    rules: RuleSet,
-    *,
-    first_run_ms: int,
-    interval_ms: int,
-    until_ms: int,
-) -> list[Removal]:
-    """Return the deleted segments in order, with the run that deletes each."""
-    found: list[Removal] = []
-    run_ms = first_run_ms
-    while run_ms <= until_ms:
-        before = len(found)
-        for rule in _order(rules):
-            found += rule(segments, rules, len(found), run_ms)
-        if len(found) == len(segments):
-            break
-        if len(found) > before:
-            run_ms += interval_ms
-            continue
-        due_ms = _due_ms(segments[len(found)], rules)
-        if due_ms is None or due_ms <= run_ms:
-            break  # something else than the time holds it
-        run_ms = _run_at(due_ms, first_run_ms, interval_ms)
-    return found
-
-
-def _run_at(due_ms: int, first_run_ms: int, interval_ms: int) -> int:
-    """Return the first run at or after a moment."""
-    runs_count = -(-max(due_ms - first_run_ms, 0) // max(interval_ms, 1))
-    return first_run_ms + runs_count * max(interval_ms, 1)
-
-
-def _order(rules: RuleSet) -> list[Callable[..., Iterator[Removal]]]:
-    if not rules.deletes:
-        return [_by_log_start]
-    order: list[Callable[..., Iterator[Removal]]] = [_by_log_start, _by_size, _by_time]
-    return order[::-1] if rules.is_old else order
-
-
-def may_go(segments: Sequence[StartedSegment], place: int, rules: RuleSet) -> HeldBy | None:
-    """Return why a segment must stay, whatever its age. None: it may go."""
-    segment = segments[place]
-    if rules.high_watermark < segment.end_offset:
-        return HeldBy.HIGH_WATERMARK
-    if rules.copied_end is not None and segment.end_offset > rules.copied_end:
-        is_below = place + 1 < len(segments) and rules.log_start_offset > segment.end_offset
-        return None if is_below else HeldBy.NOT_COPIED
-    return None
-
-
-def _is_empty_end(segments: Sequence[StartedSegment], place: int) -> bool:
-    return place == len(segments) - 1 and not segments[place].log_bytes
-
-
-def _by_log_start(
-    segments: Sequence[StartedSegment], rules: RuleSet, place: int, run_ms: int
-) -> Iterator[Removal]:
-    while (
-        place < len(segments) - 1
-        and segments[place].end_offset <= rules.log_start_offset
-        and may_go(segments, place, rules) is None
-    ):
-        yield Removal(place=place, by=TakenBy.LOG_START, due_at_ms=None, run_at_ms=run_ms)
-        place += 1
-
-
-def _by_size(
-    segments: Sequence[StartedSegment], rules: RuleSet, place: int, run_ms: int
-) -> Iterator[Removal]:
-    if rules.retention_bytes < 0:
-        return
-    excess = sum(each.log_bytes for each in segments[place:]) - rules.retention_bytes
-    while (
-        place < len(segments)
-        and excess >= segments[place].log_bytes
-        and not _is_empty_end(segments, place)
-        and may_go(segments, place, rules) is None
-    ):
-        excess -= segments[place].log_bytes
-        yield Removal(place=place, by=TakenBy.RETENTION_BYTES, due_at_ms=None, run_at_ms=run_ms)
-        place += 1
-
-
-def _by_time(
-    segments: Sequence[StartedSegment], rules: RuleSet, place: int, run_ms: int
-) -> Iterator[Removal]:
-    while place < len(segments) and not _is_empty_end(segments, place):
-        due_ms = _due_ms(segments[place], rules)
-        if due_ms is None or due_ms > run_ms or may_go(segments, place, rules) is not None:
-            return
-        yield Removal(place=place, by=TakenBy.RETENTION_MS, due_at_ms=due_ms, run_at_ms=run_ms)
-        place += 1
-
-
-def _due_ms(segment: StartedSegment, rules: RuleSet) -> int | None:
-    """Return from when on a segment is too old. None: never, or its time is unknown."""
-    if not rules.deletes or rules.retention_ms < 0 or segment.largest_timestamp_ms is None:
-        return None
-    return segment.largest_timestamp_ms + rules.retention_ms + 1
 
 
 # -- the rows
@@ -440,15 +298,15 @@ class _Maker:
         first = place
         for number in range(place, len(segments)):
             segment = segments[number]
-            if _is_empty_end(segments, number):
+            if is_empty_end(segments, number):
                 return
-            due_ms = _due_ms(segment, rule_set._replace(deletes=True))
+            due_ms = due_at(segment, rule_set._replace(deletes=True))
             if due_ms is None or segment.largest_timestamp_ms is None:
                 continue
             # A broker compares with the time of its run, and warns then.
             is_future = segment.largest_timestamp_ms > self._first_run_ms
             _, interval_ms = run_times(self._rules, self._horizon.now_ms)
-            run_ms = _run_at(due_ms, self._first_run_ms, interval_ms)
+            run_ms = run_at(due_ms, self._first_run_ms, interval_ms)
             until_ms = self._horizon.until_ms
             if until_ms is not None and run_ms > until_ms and not is_future:
                 continue

@@ -56,7 +56,8 @@ class SegmentSummary(NamedTuple):
 
     `min_timestamp_ms` is the smallest first timestamp of a batch. It is None if no batch has it
     (v0, or only batches with a delete horizon in that field). `largest_timestamp_ms` is the time by
-    which retention judges the segment: the last entry of its time index, else the file's time.
+    which retention judges the segment: the last entry of its time index, else the file's time. It
+    is None after a crash, where the next start derives time indexes again.
     `records_count` is None if the
     segment has compressed legacy messages. `snapshot`: the base offset has a producer snapshot.
     """
@@ -565,7 +566,8 @@ def _segment_summary(
         records_count=tally.records_count,
         min_timestamp_ms=tally.min_timestamp_ms,
         max_timestamp_ms=tally.max_timestamp_ms,
-        largest_timestamp_ms=largest_timestamp_ms(files),
+        # After a crash the next start derives time indexes again.
+        largest_timestamp_ms=largest_timestamp_ms(files) if partition.is_trimmed else None,
         index_entries_count=None if index is None else offset_index.logical_entry_count(index),
         time_index_entries_count=None if times is None else time_index.logical_entry_count(times),
         txn_index_entries_count=None if aborted is None else len(aborted),

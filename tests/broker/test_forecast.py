@@ -479,7 +479,8 @@ def test_the_cleaner_cleans_what_the_forecast_says(
         # It fails while it reads the keys, before it makes a file.
         assert not [*(judged.path / f"{name}-0").glob("*.cleaned")]
     for name, ((_, end),) in expected.items():
-        assert lines[name] == end, name
+        # A pass whose map is full is followed by another.
+        assert lines[name] == (120_000 if name == "many-keys" else end), name
     assert cleanings["rewritten"]["superseded_records_count"] is None  # its batch is not decoded
     for name in {*expected} - {"rewritten"}:
         row = cleanings[name]

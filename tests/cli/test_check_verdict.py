@@ -56,7 +56,7 @@ def cut(path: Path, count_bytes: int) -> None:
 
 def top_of(found: DirectoryVerdict) -> list[str]:
     shown = [said_line(each).text for each in top(found, ONE_LINE)]
-    assert 3 <= len(shown) <= 6, shown
+    assert 3 <= len(shown) <= 7, shown
     # A command is there to be pasted, and is never broken; nothing is cut.
     drawn = [each.text for each in takewhile(lambda each: each.text, lines(found, ONE_LINE))]
     assert all(len(each) <= ONE_LINE or each.startswith(("Next", "Other")) for each in drawn), drawn

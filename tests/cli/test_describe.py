@@ -235,9 +235,9 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     size = (path / f"{0:020d}.log").stat().st_size
     partition = ["trimmed", 0, "live", "ok", 0, 0, 300, "unknown", "unknown", 0, 1, size, 8, 300, 1]
     partition += ["none", 1, 1, 1, 1, "all-brokers", "leader"]
-    partition += ["unknown", "unknown", "unknown", "unknown", "unclean", 0, path]
-    segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573, 7, 7, 0]
-    segment += ["no", path / f"{0:020d}.log"]
+    partition += ["unknown"] * 6 + ["unclean", 0, path]
+    segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573]
+    segment += ["unknown", 7, 7, 0, "no", path / f"{0:020d}.log"]
     assert outcome.text.splitlines() == [
         "\t".join(PartitionDescription._fields),
         "\t".join(map(str, partition)),

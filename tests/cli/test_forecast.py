@@ -173,7 +173,7 @@ def rules(eoctl: Cli, made: HandLogDir, *options: str) -> set[str]:
 def test_the_rules_by_name(made: HandLogDir, eoctl: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(made, "c-0", times=(NOW_MS,) * 3)
     assert rules(eoctl, made) == {"TAK-7"}
-    monkeypatch.setattr("recovery.forecast.room._free_bytes", lambda _: 100)
+    monkeypatch.setattr("recovery.forecast.one_forecast._free_bytes", lambda _: 100)
     assert rules(eoctl, made) == {"TAK-3", "TAK-7"}
     monkeypatch.undo()
     log = made.file(f"{0:020d}.log", "c-0")

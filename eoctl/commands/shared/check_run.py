@@ -31,10 +31,10 @@ from recovery.cluster.placement import DirFate, nodes_of
 from recovery.forecast.one_forecast import (
     findings_of,
     forecast_log,
+    free_bytes_of,
     horizon_at,
     node_settings,
 )
-from recovery.forecast.room import free_bytes_of
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
 from recovery.fsck.verdict import PlacedFinding, ends_start

@@ -7,12 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.forecast.retention import (
-    HighWatermark,
-    RuleSet,
-    high_watermark_of,
-    removals,
-)
+from recovery.forecast.removals import RuleSet, removals
+from recovery.forecast.retention import HighWatermark, high_watermark_of
 from recovery.forecast.segment_time import TimeSource
 from recovery.forecast.started_log import StartedLog, StartedSegment
 from storage.dirs.cluster_image import PartitionImage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,7 +12,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.trim import TrimOptions
 from eoctl.commands.trim import plan_run as plan_trim_run
 from eoctl.console.columns import size_text
-from eoctl.messages import Said, is_for_people, moment, report_answer, report_first
+from eoctl.messages import Said, is_for_people, report_answer, report_first
 from eoctl.output import Columns, OutputFormat, Report, emit, message
 from eoctl.parameters import argument, option, safety_option
 from eoctl.plan_actions import apply_one, how_to_undo
@@ -266,9 +267,17 @@ def _oldest(
         records = "records" if row.records_count is None else counted(row.records_count, "record")
         yield _of_trim(
             "F", planned.plan, path, each.offset, row.freed_bytes,
-            f"oldest, of {moment(each.oldest_ms, is_short=True)}", records,
+            f"oldest, of {_day(each.oldest_ms)}", records,
             f"{path}  offsets {row.log_start_offset}..{each.offset - 1}",
         )  # fmt: skip
+
+
+def _day(time_ms: int) -> str:
+    """Return the day of a time in UTC: rows do not depend on the zone of this machine."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
 
 
 def _of_trim(

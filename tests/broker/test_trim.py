@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.changes.plans.plan import Action, read_plan
 from storage.formats.checkpoint import (
     LeaderEpochEntry,
     encode_leader_epochs,
@@ -28,7 +30,6 @@ from tests.once import once_per_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.running import Outcome
 
@@ -165,3 +166,35 @@ def test_a_trim_leaves_what_a_broker_leaves(
     for place, offset in enumerate(OFFSETS):
         assert files_of(ours, place) == files_of(theirs, place), offset
         assert lines_of(ours, place) == lines_of(theirs, place), offset
+
+
+@pytest.mark.exhaustive
+def test_a_broker_loads_the_log_after_each_step(
+    made: Path, tmp_path: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    """The marker and more steps of the same trim in each partition, one more in each."""
+    offset = 15
+    log_dir = copy_log_dir(made, tmp_path / "log-dir")
+    plans = []
+    for place in range(len(OFFSETS)):
+        call = ("trim", log_dir / f"{TOPIC}-{place}", "--to-offset", offset)
+        saved = eoctl(*call, "--save-plan", tmp_path / f"plan-{place}")
+        assert saved.status == 0, saved.errors
+        plans.append(read_plan(tmp_path / f"plan-{place}"))
+    assert {len(each.steps) for each in plans} <= {*range(2, len(OFFSETS) + 1)}
+    for place, plan in enumerate(plans):
+        for step in plan.steps[: place + 1]:
+            if step.action is Action.REMOVE:
+                Path(step.path).unlink(missing_ok=True)  # the marker is gone since the first one
+            else:
+                assert step.content is not None
+                Path(step.path).write_bytes(step.content)
+    with Broker(log_dir, overrides=DELETING) as broker:
+        starts = []
+        for place in range(len(OFFSETS)):
+            read = consume(broker.bootstrap, TOPIC, place, isolation=READ_UNCOMMITTED)
+            assert [each.offset for each in read.records] == [*range(read.log_start_offset, END)]
+            starts.append(read.log_start_offset)
+        assert broker.error_lines() == []
+    assert starts == sorted(starts)
+    assert (starts[0], starts[-1]) == (0, offset)

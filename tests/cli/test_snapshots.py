@@ -141,6 +141,7 @@ NOT_DIGESTED = ("copy", "copy-damaged", "init", "produce", "serve", "serve-damag
 _MASKS = (
     (re.compile(r"\d{8}T\d{6}\.\d{3}Z-([a-z-]+)-[0-9a-f]{4}"), r"PLAN-ID-\1"),
     (re.compile(r"(applied at:? +)\S+"), r"\1TIME"),
+    (re.compile(r"[\d.]+ \wiB are free(, [\d.]+ \wiB afterwards)?"), "FREE"),
     (re.compile(r"\.from-[0-9a-f]{16}"), ".from-SESSION"),
     (re.compile(r"(producer id:? +)[6-9]\d{15}"), r"\1OURS"),
     (re.compile(r"producer [6-9]\d{15}"), "producer OURS"),

@@ -226,8 +226,8 @@ def _directories(run: CheckRun) -> Iterator[Taking]:
 def _expiring(run: CheckRun) -> Iterator[Taking]:
     """Yield the groups and the transactional ids that expire, of each cluster."""
     from recovery.cluster.coordinator_log import CoordinatorLog
-    from recovery.forecast.expiry import forecast_groups, forecast_transactional_ids
     from recovery.forecast.one_forecast import horizon_at, node_settings
+    from recovery.forecast.retention import forecast_groups, forecast_transactional_ids
     from recovery.groups.group_log import GroupLog
     from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 

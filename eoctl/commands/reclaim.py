@@ -22,19 +22,20 @@ from recovery.changes.journals.listing import require_finished
 from recovery.changes.plans.plan import absolute_path, make_plan, remove_step
 from recovery.checks.log_dirs.log_dirs import placements_of
 from recovery.cluster.clusters import Clusters, find_metadata
-from recovery.reclaim.copies import find_copies
 from recovery.reclaim.find import (
     CLASSES,
     DIRECT_CLASSES,
     NOTHING,
     Reclaimable,
+    StartRoom,
+    choose_oldest,
+    find_copies,
     find_reclaimable,
     find_reclaimable_beside,
     find_uncompacted,
+    remove_item,
+    room_of,
 )
-from recovery.reclaim.oldest import choose_oldest
-from recovery.reclaim.remove import remove_item
-from recovery.reclaim.room import StartRoom, room_of
 from recovery.rules.findings import Severity
 from recovery.trim.plan import TrimKind, TrimRequest
 from storage.counts import counted
@@ -72,17 +73,20 @@ def command(
         option(
             "--class",
             metavar="A,B,..",
-            help="What may be removed, by its cost: A nothing, B a cache, C backups, D replicas"
+            help="Classes to remove, by their cost: A nothing, B a cache, C backups, D replicas"
             " elsewhere, E local copies of remote segments, F the oldest records.",
             show_default="A",
         ),
     ] = None,
     need: Annotated[
         str | None,
-        option(metavar="SIZE", help="Free this much, and no more; without --class from A to E."),
+        option(metavar="SIZE", help="Free this much, and no more. Without --class from A to E."),
     ] = None,
     elsewhere: Annotated[
-        bool, safety_option("--elsewhere", help="D: other replicas have what -stray ones have.")
+        bool,
+        safety_option(
+            "--elsewhere", help="Class D: other replicas have the records of -stray replicas."
+        ),
     ] = False,
     single_copy: options.SingleCopy = False,
     replicated: options.Replicated = False,
@@ -90,9 +94,9 @@ def command(
     change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Free a full disk: first what no start would read, then only what you name.
+    """Free a full disk: first the files that no start would read, then only the classes you name.
 
-    Without --apply the plan is shown: what goes, what it costs, and whether a start then has room.
+    Without --apply eoctl shows the files, their cost, and whether a start then has room.
     """
     wanted = ReclaimOptions(
         classes=_parse_classes(classes, has_need=need is not None),
@@ -221,7 +225,12 @@ def _gather(paths: Sequence[str], options: ReclaimOptions) -> FoundItems:
         name: sum(each.freed_bytes for each in by_class[name] if each.path not in gone)
         for name in "ABCDE"
     }
-    return FoundItems(found, tuple(chosen), left, tuple(dict.fromkeys(notes)))
+    return FoundItems(
+        discovery=found,
+        chosen=tuple(chosen),
+        left=left,
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _trim_options(item_class: str, offset: int, options: ReclaimOptions) -> TrimOptions:

@@ -13,30 +13,50 @@ Classes A to C cost no record, and a broker that starts afterwards does the same
 
 from __future__ import annotations
 
+import heapq
 import os
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.journals.backups import default_place
-from recovery.changes.journals.listing import KeptJournal, list_journals, why_it_stays
+from recovery.changes.journals.backups import default_place, free_bytes
+from recovery.changes.journals.listing import (
+    KeptJournal,
+    list_journals,
+    remove_journal,
+    why_it_stays,
+)
 from recovery.changes.plans.file_facts import data_bytes_of, freed_bytes
-from recovery.trim.plan import known_high_watermark
+from recovery.replay.recover_state import first_recovered
+from recovery.trim.plan import known_high_watermark, require_trimmable
 from storage.dirs.compaction import REPORTED_RATIO, uncompacted
+from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
+from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, EoctlError
-from storage.file_names import METADATA_TOPIC, REMOTE_INDEX_CACHE_NAME, DirState, FileSuffix
+from storage.errors import AccessError, EoctlError, RefusedError, os_errors
+from storage.file_names import (
+    LOG_FILE_KINDS,
+    METADATA_TOPIC,
+    REMOTE_INDEX_CACHE_NAME,
+    DirState,
+    FileSuffix,
+    classify,
+)
+from storage.files import fsio
 from storage.formats import offset_index, time_index
+from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
+    from storage.dirs.partition import PlacedBatch
     from storage.dirs.partition_files import FileEntry, SegmentFiles
+    from storage.files.fsio import FileSystem
 
 CLASSES = "ABCDEF"
 DIRECT_CLASSES = "ABC"  # removed at once. The others are removed by plans, with backups
@@ -242,7 +262,9 @@ def _zero_tails(partition: Partition) -> Iterator[Reclaimable]:
     }
     for entry, kept in tails:
         if sizes[entry] > 0 and kept < entry.file_bytes:
-            found = _group([entry], "zeros at its end; the next start cuts them", [entry.name.name])
+            found = _group(
+                [entry], "zeros at its end; the next start truncates them", [entry.name.name]
+            )
             yield found._replace(
                 size_bytes=entry.file_bytes - kept, freed_bytes=sizes[entry], kept_bytes=(kept,)
             )
@@ -343,3 +365,347 @@ def _files_below(path: str) -> list[str]:
 
 def _number(entry: FileEntry) -> str:
     return entry.name.name.partition(".")[0]
+
+
+# --- class D: `-future` and `-stray` directories whose records a live replica has, by offsets and
+# checksums. A name is no proof.
+
+
+_STATES = frozenset({DirState.FUTURE, DirState.STRAY})
+
+
+def find_copies(
+    selected: Sequence[Selected], *, is_elsewhere: bool = False
+) -> Iterator[tuple[Reclaimable, str]]:
+    """Yield the directories of class D, and why each must stay ("": it may go). Reads all of them.
+
+    Args:
+        selected: all given directories.
+        is_elsewhere: the user says that `-stray` directories are elsewhere.
+    """
+    live = [each for each in selected if each.partition.name.state is DirState.LIVE]
+    for each in selected:
+        name = each.partition.name
+        if name.state not in _STATES or name.topic == METADATA_TOPIC:
+            continue
+        others = [
+            other
+            for other in live
+            if other.partition.name.partition == name.partition
+            and (other.partition.name.topic == name.topic or name.topic_may_be_cut)
+        ]
+        try:
+            found = Partition.of(each)
+            item = _directory(found, name.state)
+            if not item.files:
+                continue
+            if name.state is DirState.FUTURE:
+                yield item, _why_future_stays(found, each, others)
+            else:
+                yield item, "" if is_elsewhere else _why_stray_stays(found, others)
+        except EoctlError as error:
+            yield _unread(each, name.state), f"it cannot be read: {error}"
+
+
+def _directory(partition: Partition, state: DirState) -> Reclaimable:
+    """Return the files of the log. The directory stays, with its `partition.metadata`."""
+    entries = [
+        *(
+            entry
+            for files in partition.segments
+            for entry in (files.log, files.offset_index, files.time_index, files.txn_index)
+            if entry is not None
+        ),
+        *partition.files.snapshots,
+        *(
+            each
+            for each in partition.files.others
+            if each.name.suffix is FileSuffix.NONE
+            and classify(each.name.name).kind in LOG_FILE_KINDS
+        ),
+    ]
+    is_future = state is DirState.FUTURE
+    return Reclaimable(
+        reclaim_class="D",
+        path=partition.path,
+        files=tuple(each.path for each in entries),
+        size_bytes=sum(each.file_bytes for each in entries),
+        freed_bytes=sum(freed_bytes(each.path) for each in entries),
+        why="a replica that is being moved to this disk"
+        if is_future
+        else "set aside by the broker",
+        costs="the move begins again" if is_future else "that copy; a live replica has its records",
+        is_taken_by_start=False,
+    )
+
+
+def _unread(selected: Selected, state: DirState) -> Reclaimable:
+    return Reclaimable(
+        reclaim_class="D",
+        path=selected.partition.path,
+        files=(),
+        size_bytes=0,
+        freed_bytes=0,
+        why=str(state),
+        is_taken_by_start=False,
+    )
+
+
+def _why_future_stays(partition: Partition, selected: Selected, others: Sequence[Selected]) -> str:
+    """Return why a `-future` directory must stay."""
+    for other in others:
+        meta, own = other.log_dir and other.log_dir.meta, selected.log_dir and selected.log_dir.meta
+        if meta is None or own is None or meta.node_id != own.node_id:
+            continue
+        current = Partition.of(other)
+        if current.topic_id() is None or current.topic_id() != partition.topic_id():
+            continue
+        return _why_not_whole(current)
+    return "the current replica of this node is not among the given directories"
+
+
+def _why_not_whole(partition: Partition) -> str:
+    """Return why a log does not load completely."""
+    reading = partition.read(0)
+    for _ in reading:
+        pass
+    bad = [each for _, each in reading.verdicts if each.kind not in END_KINDS]
+    if bad or partition.problems or partition.not_given():
+        return f"the current replica {partition.path} is not whole: eoctl check"
+    return ""
+
+
+def _why_stray_stays(partition: Partition, others: Sequence[Selected]) -> str:
+    """Return why a `-stray` directory must stay."""
+    for other in others:
+        if _has_all(Partition.of(other), partition):
+            return ""
+    if not others:
+        return "no live replica of it is among the given directories: it may be the only copy"
+    return "no given live replica has all of its batches"
+
+
+def _has_all(copy: Partition, wanted: Partition) -> bool:
+    """Return whether a log has each batch of another, by offsets and checksum."""
+    reading, there = wanted.read(0), copy.read(0)
+    found: PlacedBatch | None = None
+    for each in reading:
+        header = each.batch.header
+        while found is None or found.batch.header.base_offset < header.base_offset:
+            found = next(there, None)
+            if found is None:
+                return False
+        other = found.batch.header
+        is_same = (other.base_offset, other.last_offset, other.crc) == (
+            header.base_offset,
+            header.last_offset,
+            header.crc,
+        )
+        if not is_same or each.batch.crc_ok is False or found.batch.crc_ok is False:
+            return False
+    return not wanted.problems and not [
+        each for _, each in reading.verdicts if each.kind not in END_KINDS
+    ]
+
+
+# --- class F: the oldest whole segments, by the time that retention sees
+
+
+class OldestSegments(NamedTuple):
+    """The oldest segments of one partition that are chosen.
+
+    Attributes:
+        offset: the new log start, the end of the last chosen segment.
+        oldest_ms: the largest timestamp in the first chosen segment.
+    """
+
+    selected: Selected
+    offset: int
+    oldest_ms: int
+
+
+def choose_oldest(
+    selected: Iterable[Selected],
+    image_for: Callable[[LogDir | None], ClusterImage | None],
+    wanted_bytes: int,
+) -> list[OldestSegments]:
+    """Choose the oldest segments of all partitions until they free `wanted_bytes`.
+
+    Compacted topics, topics of coordinators and logs with problems are left out.
+    """
+    heads: list[tuple[int, int]] = []
+    logs: list[tuple[Selected, Partition, int]] = []
+    for each in selected:
+        name = each.partition.name
+        if name.state is not DirState.LIVE or name.topic == METADATA_TOPIC:
+            continue
+        image = image_for(each.log_dir)
+        try:
+            partition = Partition.of(each, image)
+            require_trimmable(partition, image)
+            high_watermark = known_high_watermark([partition], image, None)
+        except EoctlError:
+            continue
+        if high_watermark is None or partition.stopped is StoppedState.LIVE:
+            continue
+        if _may_go(partition, 0, high_watermark):
+            heads.append((_largest_ms(partition, partition.segments[0]), len(logs)))
+        logs.append((each, partition, high_watermark))
+    heapq.heapify(heads)
+    chosen: dict[int, OldestSegments] = {}
+    places = [0] * len(logs)
+    freed = 0
+    while heads and freed < wanted_bytes:
+        time_ms, number = heapq.heappop(heads)
+        found, partition, high_watermark = logs[number]
+        files, later = partition.segments[places[number] :][:2]
+        places[number] += 1
+        freed += _freed(files)
+        oldest_ms = chosen[number].oldest_ms if number in chosen else time_ms
+        chosen[number] = OldestSegments(found, later.base_offset, oldest_ms)
+        if _may_go(partition, places[number], high_watermark):
+            following = partition.segments[places[number]]
+            heapq.heappush(heads, (_largest_ms(partition, following), number))
+    return sorted(chosen.values(), key=lambda each: each.oldest_ms)
+
+
+def _may_go(partition: Partition, place: int, high_watermark: int) -> bool:
+    segments = partition.segments
+    return len(segments) > place + 1 and segments[place + 1].base_offset <= high_watermark
+
+
+def _largest_ms(partition: Partition, files: SegmentFiles) -> int:
+    entries = partition.time_index_entries(files)
+    if entries and entries[-1].timestamp_ms >= 0:
+        return entries[-1].timestamp_ms
+    try:
+        return Path(files.log.path).stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return 0
+
+
+def _freed(files: SegmentFiles) -> int:
+    entries = (files.log, files.offset_index, files.time_index, files.txn_index)
+    return sum(freed_bytes(each.path) for each in entries if each is not None)
+
+
+# --- removal of the classes A to C. They have no backup, because no start would read them
+
+
+def remove_item(fs: FileSystem, item: Reclaimable) -> None:
+    """Remove the files of one item durably, in their order. Requires the locks of the log dirs.
+
+    Raises:
+        AccessError: a file could not be removed.
+        RefusedError: a file that is to be truncated has data there, or a journal is needed.
+    """
+    if item.journal is not None:
+        remove_journal(fs, item.journal)
+        return
+    if item.kept_bytes:
+        for path, kept in zip(item.files, item.kept_bytes, strict=True):
+            _truncate(fs, path, kept)
+        return
+    last = ""
+    for path in item.files:
+        # Swap files go before cleaned files, and a log before its indexes, on disk too.
+        kind = Path(path).suffix
+        if last and kind != Path(last).suffix:
+            fsio.sync_dir(fs, Path(last).parent)
+        with os_errors(path):
+            fs.unlink(path)
+        last = path
+    if last:
+        fsio.sync_dir(fs, Path(last).parent)
+    if item.directory:
+        with os_errors(item.directory):
+            fs.remove_dir(item.directory)
+        fsio.sync_dir(fs, Path(item.directory).parent)
+
+
+def _truncate(fs: FileSystem, path: str, kept: int) -> None:
+    size = Path(path).stat().st_size
+    if data_bytes_of(path, kept, size):
+        raise RefusedError(f"{path}: has data from {kept} on; it was not changed")
+    with os_errors(path), fsio.open_alone(fs, path) as file:
+        fs.truncate(file, kept)
+        fs.fsync(file)
+
+
+# --- the room that a start needs, as an upper bound without the copies of the cleaner
+
+
+_INDEX_INTERVAL_BYTES = 4096  # Kafka's default
+
+
+class StartRoom(NamedTuple):
+    """The room of the next start on one file system.
+
+    Attributes:
+        needed_bytes: at most, without the log cleaner.
+        free_bytes: for the user that runs this, as for a broker of the same user.
+    """
+
+    path: str
+    needed_bytes: int
+    free_bytes: int
+
+
+def room_of(log_dir: LogDir, *, is_clean: bool | None = None) -> StartRoom:
+    """Compute the room that a start needs in a log dir.
+
+    Args:
+        log_dir: as read.
+        is_clean: the marker of a clean stop will be there. None: as it is now.
+
+    Raises:
+        AccessError: the state of the file system is not available.
+    """
+    block = os.statvfs(log_dir.path).f_frsize
+    if is_clean is None:
+        is_clean = log_dir.stopped is StoppedState.CLEAN
+
+    def blocks(size_bytes: int) -> int:
+        return max(-(-size_bytes // block), 1) * block
+
+    sizes = {each.file.name: each.path for each in log_dir.others if not each.is_dir}
+    needed = sum(
+        blocks(os.lstat(sizes[name]).st_size if name in sizes else 0)
+        for name in OFFSET_CHECKPOINT_NAMES
+    )
+    for selected in discover([log_dir.path]).selected:
+        if selected.partition.name.state is not DirState.LIVE:
+            continue
+        try:
+            partition = Partition.of(selected)
+        except AccessError:
+            continue
+        if partition.topic == METADATA_TOPIC:
+            newest = max((each.file_bytes for each in partition.files.checkpoints), default=0)
+            needed += blocks(newest)
+        else:
+            needed += block  # leader epochs
+        if not is_clean:
+            needed += sum(map(blocks, _recovery_sizes(partition)))
+    return StartRoom(log_dir.path, needed, free_bytes(log_dir.path))
+
+
+def _recovery_sizes(partition: Partition) -> Iterable[int]:
+    """Yield the sizes of the files that a recovery writes again."""
+    log_dir = partition.log_dir
+    point = 0 if log_dir is None else log_dir.recovery_point(partition.directory) or 0
+    if partition.segments:
+        for files in partition.segments[first_recovered(partition.segments, point) :]:
+            entries = files.log.file_bytes // _INDEX_INTERVAL_BYTES + 1
+            yield entries * offset_index.ENTRY_BYTES
+            yield entries * time_index.ENTRY_BYTES
+            if files.txn_index is not None:
+                yield files.txn_index.file_bytes
+    yield max(
+        (
+            each.file_bytes
+            for each in partition.files.snapshots
+            if each.name.suffix is FileSuffix.NONE
+        ),
+        default=0,
+    )

@@ -258,7 +258,8 @@ def test_one_place_has_one_range(killed: Path) -> None:
     assert (damaged.base_offset, damaged.last_offset) == (48, 50)
     assert (gone.first_offset, gone.last_offset) == (48, 328)
     assert any(
-        "txn-0: cuts offsets 48..328, at least 246 records" in e.text for e in lines(found, 120)
+        "txn-0: truncates offsets 48..328, at least 246 records" in e.text
+        for e in lines(found, 120)
     )
 
 
@@ -270,7 +271,7 @@ def test_a_damaged_last_batch_is_no_torn_write(killed: Path) -> None:
     [gone] = found.cuts
     assert (gone.first_offset, gone.last_offset, gone.is_least) == (160, None, True)
     shown = top_of(found)
-    assert shown[1] == "Cuts    3.52 KiB of plain-0, which cannot be read"
+    assert shown[1] == "Removes 3.52 KiB of plain-0, which cannot be read"
     (row,) = [each for each in lines(found, 120) if each.text.startswith("start")]
     assert row.text == "start   plain-0: truncates 3.52 KiB that cannot be read, from offset 160 on"
 

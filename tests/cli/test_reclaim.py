@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.changes.journals import backups
-from recovery.reclaim import room
+from recovery.reclaim import find
 from tests.changes import held, interrupt, journal_of, rows_of
 from tests.crash.trees import difference, tree_of
 from tests.kafka.broker import copy_log_dir
@@ -171,7 +171,7 @@ def test_a_broker_holds_the_lock(wasted: Path, eoctl: Cli) -> None:
 
 
 def test_no_room(wasted: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (backups, room):
+    for module in (backups, find):
         monkeypatch.setattr(module, "free_bytes", lambda _: 0)
     outcome = eoctl("reclaim", "kafka", "--need", "1")
     assert re.search(

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from recovery.forecast.removals import RuleSet, removals
 from recovery.forecast.retention import HighWatermark, high_watermark_of
-from recovery.forecast.segment_time import TimeSource
-from recovery.forecast.started_log import StartedLog, StartedSegment
+from recovery.forecast.started_log import StartedLog, StartedSegment, TimeSource
 from storage.dirs.cluster_image import PartitionImage
 from tests.recovery.forecast.retention_model import ModelLog, ModelSegment
 

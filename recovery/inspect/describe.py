@@ -57,9 +57,9 @@ class SegmentSummary(NamedTuple):
     `min_timestamp_ms` is the smallest first timestamp of a batch. It is None if no batch has it
     (v0, or only batches with a delete horizon in that field). `largest_timestamp_ms` is the time by
     which retention judges the segment: the last entry of its time index, else the file's time. It
-    is None after a crash, where the next start derives time indexes again.
-    `records_count` is None if the
-    segment has compressed legacy messages. `snapshot`: the base offset has a producer snapshot.
+    is None after a crash, where the next start derives time indexes again. `records_count` is None
+    if the segment has compressed legacy messages. `snapshot`: the base offset has a producer
+    snapshot.
     """
 
     topic: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -202,6 +203,37 @@ def test_a_broker_without_remote_storage_forgets_the_remote_segments(
         ranges = [e for e in rows_of(outcome, "taking") if e["what"] == "remote-range"]
         assert bool(ranges) == bool(expected), line
         assert outcome.status == expected, outcome  # TAK-8
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kafka-4.4.0 clean/one",
+        "kafka-4.3.1 clean",
+        "kafka-4.3.1-two-dirs one",
+        "kafka-4.3.1-three-brokers after/broker-1",
+        "kafka-3.9.1 one",
+        "kafka-3.3.2 two",
+        "kafka-2.8.2 two",
+    ],
+)
+def test_real_directories(place: str, golden: Callable[[str], Path], eoctl: Cli) -> None:
+    """On the day of their making nothing is old, and eight days later all of it is."""
+    archive, name = place.split()
+    log_dir = golden(archive) / name
+    outcome = eoctl("forecast", log_dir, "--now", "dir", "--output", "jsonl")
+    assert outcome.status == 0
+    segments = [e for e in rows_of(outcome, "taking") if e["what"] == "segment"]
+    assert {e["by"] for e in segments if e["is_first_run"]} <= {"log-start"}
+    assert not any(e["is_chosen"] for e in rows_of(outcome, "cleaning"))
+    now = re.search(r"now is ([\d-]+) ", outcome.errors)
+    assert now
+    later = f"{date.fromisoformat(now[1]) + timedelta(days=9)}"
+    outcome = eoctl("forecast", log_dir, "--now", later, "--output", "jsonl")
+    segments = [e for e in rows_of(outcome, "taking") if e["what"] == "segment"]
+    topics = {e["topic"] for e in segments if e["is_first_run"] and e["by"] == "retention.ms"}
+    logs = {each.name.rpartition("-")[0] for each in log_dir.glob("plain-?")}
+    assert logs <= topics
 
 
 def test_nothing_is_taken(made: HandLogDir, eoctl: Cli) -> None:

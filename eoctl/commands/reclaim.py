@@ -71,7 +71,7 @@ def command(
         option(
             "--class",
             metavar="A,B,..",
-            help="What may be removed, by its cost: A nothing, B a cache, C backups, D replicas"
+            help="The classes to remove, by their cost: A nothing, B a cache, C backups, D replicas"
             " elsewhere, E local copies of remote segments, F the oldest records.",
             show_default="A",
         ),
@@ -91,7 +91,7 @@ def command(
 ) -> int:
     """Free a full disk: first what no start would read, then only what you name.
 
-    Without --apply the plan is shown: what goes, what it costs, and whether a start then has room.
+    Without --apply the plan is shown: the files, their cost, and whether a start then has room.
     """
     wanted = ReclaimOptions(
         classes=_parse_classes(classes, has_need=need is not None),
@@ -220,7 +220,9 @@ def _gather(paths: Sequence[str], options: ReclaimOptions) -> FoundItems:
         name: sum(each.freed_bytes for each in by_class[name] if each.path not in gone)
         for name in "ABCDE"
     }
-    return FoundItems(found, tuple(chosen), left, tuple(dict.fromkeys(notes)))
+    return FoundItems(
+        discovery=found, chosen=tuple(chosen), left=left, notes=tuple(dict.fromkeys(notes))
+    )
 
 
 def _trim_options(item_class: str, offset: int, options: ReclaimOptions) -> TrimOptions:
@@ -257,17 +259,17 @@ def _oldest(
     selected: Sequence[Selected], clusters: Clusters, options: ReclaimOptions, wanted_bytes: int
 ) -> Iterator[Reclaimable]:
     """Yield the oldest segments of all partitions, a partition each."""
-    for each in choose_oldest(selected, clusters.image_for, wanted_bytes):
-        path = each.selected.partition.path
-        planned = plan_trim_run(path, _trim_options("F", each.offset, options))
+    for each, offset, oldest_ms in choose_oldest(selected, clusters.image_for, wanted_bytes):
+        path = each.partition.path
+        planned = plan_trim_run(path, _trim_options("F", offset, options))
         if planned.plan is None:
             continue
         row = planned.rows[0]
         records = "records" if row.records_count is None else counted(row.records_count, "record")
         yield _of_trim(
-            "F", planned.plan, path, each.offset, row.freed_bytes,
-            f"oldest, of {_day(each.oldest_ms)}", records,
-            f"{path}  offsets {row.log_start_offset}..{each.offset - 1}",
+            "F", planned.plan, path, offset, row.freed_bytes,
+            f"oldest, of {_day(oldest_ms)}", records,
+            f"{path}  offsets {row.log_start_offset}..{offset - 1}",
         )  # fmt: skip
 
 

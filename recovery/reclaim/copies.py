@@ -30,7 +30,7 @@ def find_copies(
     """Yield the directories of class D, and why each must stay ("": it may go). Reads all of them.
 
     Args:
-        selected: all directories of the call.
+        selected: all given directories.
         is_elsewhere: the user says that `-stray` directories are elsewhere.
     """
     live = [each for each in selected if each.partition.name.state is DirState.LIVE]
@@ -81,14 +81,22 @@ def _directory(partition: Partition, state: DirState) -> Reclaimable:
         files=tuple(each.path for each in entries),
         size_bytes=sum(each.file_bytes for each in entries),
         freed_bytes=sum(freed_bytes(each.path) for each in entries),
-        why="a replica on its way to this disk" if is_future else "set aside by the broker",
+        why="a replica that moves to this disk" if is_future else "set aside by the broker",
         costs="the move begins again" if is_future else "that copy; a live replica has its records",
         is_taken_by_start=False,
     )
 
 
 def _unread(selected: Selected, state: DirState) -> Reclaimable:
-    return Reclaimable("D", selected.partition.path, (), 0, 0, str(state), is_taken_by_start=False)
+    return Reclaimable(
+        reclaim_class="D",
+        path=selected.partition.path,
+        files=(),
+        size_bytes=0,
+        freed_bytes=0,
+        why=str(state),
+        is_taken_by_start=False,
+    )
 
 
 def _why_future_stays(partition: Partition, selected: Selected, others: Sequence[Selected]) -> str:

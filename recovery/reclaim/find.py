@@ -242,7 +242,9 @@ def _zero_tails(partition: Partition) -> Iterator[Reclaimable]:
     }
     for entry, kept in tails:
         if sizes[entry] > 0 and kept < entry.file_bytes:
-            found = _group([entry], "zeros at its end; the next start cuts them", [entry.name.name])
+            found = _group(
+                [entry], "zeros at its end; the next start truncates them", [entry.name.name]
+            )
             yield found._replace(
                 size_bytes=entry.file_bytes - kept, freed_bytes=sizes[entry], kept_bytes=(kept,)
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from recovery.changes.plans.file_facts import freed_bytes
 from recovery.trim.plan import known_high_watermark, require_trimmable
@@ -27,27 +27,17 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import SegmentFiles
 
 
-class OldestSegments(NamedTuple):
-    """The oldest segments of one partition that are chosen.
-
-    Attributes:
-        offset: the new log start, the end of the last chosen segment.
-        oldest_ms: the largest timestamp in the first chosen segment.
-    """
-
-    selected: Selected
-    offset: int
-    oldest_ms: int
-
-
 def choose_oldest(
     selected: Iterable[Selected],
     image_for: Callable[[LogDir | None], ClusterImage | None],
     wanted_bytes: int,
-) -> list[OldestSegments]:
+) -> list[tuple[Selected, int, int]]:
     """Choose the oldest segments of all partitions until they free `wanted_bytes`.
 
     Compacted topics, topics of coordinators and logs with problems are left out.
+
+    Returns:
+        The partitions, each with its new log start and the largest timestamp in its first segment.
     """
     heads: list[tuple[int, int]] = []
     logs: list[tuple[Selected, Partition, int]] = []
@@ -68,7 +58,7 @@ def choose_oldest(
             heads.append((_largest_ms(partition, partition.segments[0]), len(logs)))
         logs.append((each, partition, high_watermark))
     heapq.heapify(heads)
-    chosen: dict[int, OldestSegments] = {}
+    chosen: dict[int, tuple[Selected, int, int]] = {}
     places = [0] * len(logs)
     freed = 0
     while heads and freed < wanted_bytes:
@@ -77,12 +67,12 @@ def choose_oldest(
         files, later = partition.segments[places[number] :][:2]
         places[number] += 1
         freed += _freed(files)
-        oldest_ms = chosen[number].oldest_ms if number in chosen else time_ms
-        chosen[number] = OldestSegments(found, later.base_offset, oldest_ms)
+        oldest_ms = chosen[number][2] if number in chosen else time_ms
+        chosen[number] = found, later.base_offset, oldest_ms
         if _may_go(partition, places[number], high_watermark):
             following = partition.segments[places[number]]
             heapq.heappush(heads, (_largest_ms(partition, following), number))
-    return sorted(chosen.values(), key=lambda each: each.oldest_ms)
+    return sorted(chosen.values(), key=lambda each: each[2])
 
 
 def _may_go(partition: Partition, place: int, high_watermark: int) -> bool:

@@ -1,9 +1,9 @@
 """The room that a start needs on the disk of a log dir, as an upper bound.
 
-A start writes new copies of the four checkpoints, and before it removes the old copy each is there
-twice. It writes the leader epochs of each partition, after a crash also the indexes of each segment
-that it recovers, and a producer snapshot. Every new file takes a block at least. Index pages are
-mapped: without room for them the JVM dies. The cleaner's copies are not included.
+A start writes a new copy of each of the four checkpoints beside the old file. It writes the leader
+epochs of each partition, after a crash also the indexes of each segment that it recovers, and a
+producer snapshot. Every new file takes a block at least. Index pages are mapped: without room for
+them the JVM dies. The cleaner's copies are not included.
 """
 
 from __future__ import annotations

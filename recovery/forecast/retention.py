@@ -31,7 +31,7 @@ from recovery.forecast.removals import (
     removals,
     run_at,
 )
-from recovery.forecast.started_log import TimeSource
+from recovery.forecast.settings import TimeSource
 from recovery.groups.group_log import expires_at_ms
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus

@@ -1,4 +1,4 @@
-"""The settings that decide what a broker's tasks delete and clean, with the source of each.
+"""The settings that decide what a broker's tasks delete and clean, and the time of a segment.
 
 The order is: the topic's setting, the broker's dynamic setting, the setting of all brokers, the
 file `server.properties`, Kafka's default. `log.retention.ms` precedes `.minutes`, and that precedes
@@ -8,6 +8,8 @@ unknown, and Kafka's default is assumed.
 
 from __future__ import annotations
 
+import os
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,13 +20,17 @@ from storage.dirs.topic_settings import (
     broker_setting,
     topic_setting,
 )
+from storage.errors import AccessError
 from storage.file_names import COMPACTED_TOPICS, REMOTE_METADATA_TOPIC
+from storage.files.positioned_file import PositionedFile
+from storage.formats.time_index import ENTRY_BYTES, parse_entry
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
 
 # Settings of a broker alone, with Kafka's defaults.
 BROKER_SETTINGS = {
@@ -219,3 +225,48 @@ def _map_keys(node: NodeSettings) -> int:
     factor = _fraction(node.of_broker("log.cleaner.io.buffer.load.factor").value, 0.9)
     slots = min(buffer_bytes // threads_count, INT32_MAX) // _MAP_ENTRY_BYTES
     return int(slots * factor)
+
+
+# --- the time by which a broker judges the age of a segment (LogSegment.largestTimestamp)
+
+
+class TimeSource(StrEnum):
+    """The source of the time by which a broker judges a segment."""
+
+    TIME_INDEX = "time-index"  # the last entry of its `.timeindex`
+    FILE_TIME = "file-time"  # the modification time of its `.log`
+    BATCHES = "batches"  # the start reads them, and derives the time index again
+
+
+def largest_timestamp_ms(files: SegmentFiles) -> int | None:
+    """Return the time of a segment that a start does not recover. None: unknown."""
+    entry_ms = last_entry_ms(files.time_index)
+    return file_time_ms(files.log) if entry_ms is not None and entry_ms < 0 else entry_ms
+
+
+def last_entry_ms(entry: FileEntry | None) -> int | None:
+    """Return the last timestamp of a `.timeindex`, by its length as a broker does.
+
+    -1 without an entry. None: it cannot be read. Zeros at the end are an entry of the year 1970.
+    """
+    if entry is None:
+        return -1
+    pos = (entry.file_bytes // ENTRY_BYTES - 1) * ENTRY_BYTES
+    if pos < 0:
+        return -1
+    try:
+        with PositionedFile(entry.path) as file:
+            reading = file.read_at(pos, ENTRY_BYTES)
+    except AccessError:
+        return None
+    if reading.unreadable or len(reading.data) < ENTRY_BYTES:
+        return None
+    return parse_entry(reading.data, 0).timestamp_ms
+
+
+def file_time_ms(entry: FileEntry) -> int | None:
+    """Return the modification time of a file. None: it cannot be read."""
+    try:
+        return os.stat(entry.path).st_mtime_ns // 1_000_000  # noqa: PTH116 - of many files
+    except OSError:
+        return None

@@ -12,7 +12,7 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.forecast.cleaner import cleanable_segments, first_dirty, whole_segments_end
-from recovery.forecast.started_log import largest_timestamp_ms
+from recovery.forecast.settings import largest_timestamp_ms
 from storage.dirs.acknowledged_offsets import NOT_KNOWN, in_cluster
 from storage.dirs.compaction import REPORTED_RATIO, is_compacted, uncompacted
 from storage.dirs.log_dir import StoppedState

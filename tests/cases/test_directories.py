@@ -471,6 +471,6 @@ def test_a_stray_directory_that_ends_a_start(tmp_path: Path, eoctl: Callable[...
     outcome = on_terminal("check", "-q", str(one), str(two))
     assert outcome.status == 1
     assert "Kafka 4.4.0 will NOT start" in outcome.text
-    assert f"Move {stray} away." in " ".join(outcome.text.split())
+    assert f"move {stray} away" in " ".join(outcome.text.split())
     (one / ".kafka_cleanshutdown").unlink()
     assert on_terminal("check", "-q", str(one), str(two)).status == 0

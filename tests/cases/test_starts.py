@@ -159,11 +159,11 @@ def test_what_retention_deletes_after_a_start(case: Case, eoctl: Cli) -> None:
     """The broker deleted both segments in the first run of retention: log start 20."""
     path = case("old-records-retention")
     lines = verdict(path, "--now", "wall")
-    assert lines["Start"].endswith("then retention deletes old segments of t-0")
+    assert lines["Takes"].startswith("retention deletes 20 records of t-0 at its first run")
     assert "deletes offsets 0..19" in lines["start"]
-    assert "retention.ms=-1" in lines["start"]
-    assert "retention.ms=-1" in lines["Next"]
+    assert lines["start"].endswith("by retention.ms=604800000")
+    assert lines["Next"].startswith("eoctl forecast")
     run = eoctl("check", path, "--now", "wall")
     assert run.status == 0
-    assert "t-0: the first run of retention after the start deletes offsets 0..19" in run.errors
-    assert "first run of retention" not in eoctl("check", case("sequence-gap"), *SOON).errors
+    assert "retention deletes 20 records of t-0 at its first run" in run.errors
+    assert "at its first run" not in eoctl("check", case("sequence-gap"), *SOON).errors

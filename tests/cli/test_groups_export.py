@@ -115,7 +115,7 @@ def test_hostile_names(kafka: Path, eoctl: Cli) -> None:
     outcome = eoctl("groups", "export", kafka)
     assert outcome.status == 5
     assert "two" not in outcome.text
-    assert "1 offsets are left out" in outcome.errors
+    assert "1 offset is left out" in outcome.errors
     outcome = eoctl("groups", "export", kafka, "-o", "jsonl")
     assert outcome.status == 0
     found = {each["group"] for each in rows_of(outcome, "group_offset")}
@@ -130,7 +130,7 @@ def test_what_does_not_count_is_left_out(kafka: Path, eoctl: Cli) -> None:
     assert outcome.status == 0
     assert [each["partition"] for each in rows_of(outcome, "group_offset")] == [1]
     reported = " ".join(notes_of(outcome))
-    assert "1 offsets are pending" in reported
+    assert "1 offset is pending" in reported
     assert "app: plain-1 at 1000000 is beyond-end of its log 0..221" in reported
 
 

@@ -172,7 +172,7 @@ def test_metadata_and_leader_epochs(kafka: Path, tmp_path: Path, eoctl: Cli) -> 
     ]  # fmt: skip
     source.write_text("\n".join(map(json.dumps, rows)))
     outcome = eoctl("groups", "import", kafka, "--from", source, "--apply", "-o", "jsonl")
-    assert "the leader epochs of 1 offsets are left out" in " ".join(notes_of(outcome))
+    assert "the leader epochs of 1 offset are left out" in " ".join(notes_of(outcome))
     found = exported(eoctl, kafka, "--group", "new")
     assert [(each["leader_epoch"], each["metadata"]) for each in found.values()] == [
         (0, "at 5"), (None, "at 5")

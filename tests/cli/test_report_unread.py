@@ -51,7 +51,7 @@ def test_a_partition_that_may_not_be_listed_is_told_of_and_the_rest_is_read(
     assert f"could not be read: {closed}/plain-0" in first
     assert 'class="badge">fine' not in first
     assert "nothing to do" not in first
-    assert f"Make {closed}/plain-0 readable, then check again." in first
+    assert f"make {closed}/plain-0 readable, then check again" in first
     assert "txn-0" in rest
     lanes = island_of(to.read_bytes())["lanes"]
     assert [each["title"] for each in lanes if each["is_unread"]] == ["plain-0"]

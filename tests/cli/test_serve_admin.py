@@ -326,4 +326,4 @@ def test_newer_writes_are_refused(
 ) -> None:
     found = Asked(*dead).ask(api, version, body)
     assert found["errorCode"] == code
-    assert "nothing can be changed" in found["errorMessage"]
+    assert "Nothing can be changed" in found["errorMessage"]

@@ -577,7 +577,7 @@ def test_transactions_that_lose_their_marker_hang(kafka: Path, eoctl: Callable) 
     assert all(row["first_offset"] >= 25 for row in rows if row["outcome"] == "removed")
     assert price["producers_count"] == len(price["producers"])
     assert price["acknowledged_records_count"] == price["records_count"]
-    (note,) = [each for each in notes_of(outcome) if "decides anew" in each]
+    (note,) = [each for each in notes_of(outcome) if "decides about their data" in each]
     assert note.startswith("2 transactions keep data without a marker")
 
 

@@ -135,7 +135,7 @@ def test_what_may_not_be_written_to_waits(killed: Path, eoctl: Call) -> None:
 def test_an_answer_names_what_waits_and_the_option(killed: Path) -> None:
     """Without the cluster's metadata the number of replicas is unknown."""
     shutil.rmtree(killed / "__cluster_metadata-0")
-    unknown = "its replication factor is unknown: other replicas would lack what is appended here"
+    unknown = "its replication factor is unknown. Other replicas would lack what is appended here"
     call = "eoctl txn complete killed"
     for apply, label in (((), "Plan"), (("--apply",), "Done")):
         shown = on_terminal("txn", "complete", "killed", *apply, width=200)

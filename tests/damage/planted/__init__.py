@@ -26,6 +26,10 @@ FAULTS = [
 
 # Rules of which no fault is planted, and why.
 NOT_PLANTED = {
+    **{
+        f"TAK-{number}": "it depends on the clock and on the room of the disk: cli/test_forecast.py"
+        for number in (1, 2, 3, 4, 5, 6, 7, 8)
+    },
     "BAT-15": "the tail of a compacted topic repeats keys freely, and so does a crashed cleaner's",
     "EPC-5": "each change of leaders without an append leaves such an entry",
     "SEG-10": "every reader of the matrix would walk 2 GiB; cli/test_holes.py plants it for some",

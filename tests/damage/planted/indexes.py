@@ -112,7 +112,7 @@ def index_zero_tail_after_clean_stop(log_dir: Path) -> Expected:
     return Expected("IDX-5", PLAIN_INDEX, pos, "error")
 
 
-@FAULTS.plants("clean", "plain-0")
+@FAULTS.plants("clean", "plain-0", closure=("TAK-1",))
 def time_index_zero_tail_after_clean_stop(log_dir: Path) -> Expected:
     pos = _grow(log_dir / PLAIN_TIMES, bytes(16380 - 108))
     return Expected("IDX-5", PLAIN_TIMES, pos, "error")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from recovery.forecast.removals import RuleSet, removals
 from recovery.forecast.retention import HighWatermark, high_watermark_of
-from recovery.forecast.started_log import StartedLog, StartedSegment, TimeSource
+from recovery.forecast.settings import TimeSource
+from recovery.forecast.started_log import StartedLog, StartedSegment
 from storage.dirs.cluster_image import PartitionImage
 from tests.recovery.forecast.retention_model import ModelLog, ModelSegment
 

@@ -107,7 +107,7 @@ def test_open_transactions_are_those_of_txn_list(
     assert sum(row["open_transactions"] for row in rows_of(eoctl(*call, "partitions"))) == 106
     everything = rows_of(eoctl("txn", "list", root / "idem-none-0", "--all", "--output", "jsonl"))
     last = [row for row in everything if row["producer_id"] == 1068 and row["last_offset"] > 600]
-    assert [row["state"] for row in last] == ["open"]  # once, with one state
+    assert [row["state"] for row in last].count("open") == 1
 
 
 @pytest.mark.exhaustive

@@ -36,7 +36,6 @@ from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.files.uris import is_uri
 from storage.formats.control_record import UNKNOWN
-from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -349,13 +348,9 @@ def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[Transa
 
 
 def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[TransactionMark]:
-    firsts = {each.producer_id: each.first_offset for each in story.opened}
     for producer_id, data_values, marker_values in story.ended.aborted.tolist():
         data = dict(zip(PART_DTYPE.fields or (), data_values, strict=True))
         marker = dict(zip(MARKER_DTYPE.fields or (), marker_values, strict=True))
-        is_open = data["first_offset"] >= firsts.get(producer_id, INT64_MAX)
-        if is_open and marker["kind"] == UNKNOWN:
-            continue  # it may have ended, and is among the open transactions
         yield _ended(
             story,
             data | {f"marker_{name}": value for name, value in marker.items()},

@@ -413,12 +413,8 @@ def list_rows(
 
     def read(partition: Partition, progress: Progress) -> Iterator[tuple[Any, ...]]:
         opened, _ = context.open_of(partition)
-        firsts = {each.producer_id: each.first_offset for each in opened}
         if is_all:
             for ended in context.ended_of(partition, progress):
-                is_open = ended.first_offset >= firsts.get(ended.producer_id, INT64_MAX)
-                if is_open and ended.outcome is BatchOutcome.UNKNOWN:
-                    continue  # it may have ended, and is among the open transactions
                 if is_wanted(ended):
                     values = str(ended.outcome), known(ended.timestamp_ms), None, partition.path
                     yield (*_place(ended, ended.marker_epoch), ended.last_offset, *values)

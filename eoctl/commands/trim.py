@@ -25,7 +25,7 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.trim.cost import TrimReport, estimate_trim, removed_bytes, report_trim
 from recovery.trim.plan import TrimKind, TrimRequest, known_high_watermark, plan_trim
-from storage.counts import counted
+from storage.counts import agreeing, counted
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
@@ -378,7 +378,7 @@ def _also(found: PlannedTrim, options: TrimOptions) -> Iterator[Said]:
     if first.groups and found.plan is not None:
         offsets = [each["offset"] for each in found.plan.price["group_offsets"]]
         names = listing(list(first.groups), "groups")
-        verb = "is" if len(first.groups) == 1 else "are"
+        verb = agreeing(len(first.groups), "is", "are")
         least = f"at {min(offsets)}" if len(first.groups) == 1 else f"at {min(offsets)} or above"
         text = f"{names} {verb} {least}: next {first.new_log_start_offset}, or as its reset says"
         yield Said("Groups", text, Severity.WARNING.rank)

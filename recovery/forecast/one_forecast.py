@@ -21,11 +21,13 @@ from recovery.forecast.retention import (
 from recovery.forecast.settings import NodeSettings, rules_of
 from recovery.rules.catalogue import fix_of, severity_of
 from recovery.rules.findings import Finding
+from storage.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from recovery.checks.context.broker_version import BrokerVersion
+    from recovery.forecast.settings import TopicRules
     from recovery.forecast.started_log import StartedLog
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import ServerProperties
@@ -112,7 +114,7 @@ def forecast_log(
         takings_before = takings
         facts = facts._replace(is_uncleanable=True)
         takings = tuple(forecast_retention(log, facts, horizon))
-    forgotten = _forgotten(log, node, horizon)
+    forgotten = _forgotten(log, node, rules, horizon)
     return LogForecast(
         log=log,
         takings=(*forgotten, *takings),
@@ -158,9 +160,10 @@ def _settled(forecast: LogForecast, forecasts: Sequence[LogForecast]) -> LogFore
     return forecast
 
 
-def _forgotten(log: StartedLog, node: NodeSettings, horizon: Horizon) -> Iterator[Taking]:
+def _forgotten(
+    log: StartedLog, node: NodeSettings, rules: TopicRules, horizon: Horizon
+) -> Iterator[Taking]:
     """Yield the remote range that a broker without remote storage forgets at its start (R8)."""
-    rules = rules_of(node, log.topic, is_compacted=log.is_compacted)
     if not rules.is_tiered or rules.has_remote_system is not False or not log.segments:
         return
     start, end = log.log_start_offset, log.segments[0].base_offset
@@ -237,7 +240,7 @@ def _of_takings(forecast: LogForecast) -> Iterator[Finding]:
         yield _found(
             "TAK-1",
             forecast,
-            f"the {source} makes {_segments(early)} too old, and the batches are not",
+            f"the {source} makes {counted(len(early), 'segment')} too old, and the batches are not",
             base_offset=first.base_offset,
             last_offset=(last.end_offset or 0) - 1,
         )
@@ -281,10 +284,6 @@ def _of_cleaning(
         )
 
 
-def _segments(rows: Sequence[Taking]) -> str:
-    return "1 segment" if len(rows) == 1 else f"{len(rows):,} segments"
-
-
 def _notes(forecast: LogForecast) -> Iterator[Finding]:
     going = [each for each in forecast.first_run if each.what is Taken.SEGMENT]
     if going:
@@ -292,7 +291,7 @@ def _notes(forecast: LogForecast) -> Iterator[Finding]:
         yield _found(
             "TAK-5",
             forecast,
-            f"the first run of retention deletes {_segments(going)} by {first.by}",
+            f"the first run of retention deletes {counted(len(going), 'segment')} by {first.by}",
             base_offset=first.base_offset,
             last_offset=(last.end_offset or 0) - 1,
         )

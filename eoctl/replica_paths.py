@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.clock import Now
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.partition import Partition
 
@@ -108,3 +109,18 @@ def note_of_use(partitions: Sequence[Partition]) -> Iterator[str]:
         unfinished = None if log_dir is None else unfinished_path(log_dir.path)
         if unfinished is not None:
             yield f"{each.path}: an earlier change is unfinished: {unfinished}"
+
+
+def more_replicas(
+    partition: Partition, image: ClusterImage | None, *, given_count: int
+) -> str | None:
+    """Return the number of a partition's replicas, in words, if not all of them are given.
+
+    If the metadata do not say the number, a second given replica counts as all others.
+    """
+    factor = None
+    if image is not None and not image.problems:
+        factor = image.replication_factor(partition.topic, partition.partition)
+    if factor is None:
+        return "an unknown number of" if given_count == 1 else None
+    return str(factor) if given_count < factor else None

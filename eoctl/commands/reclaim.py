@@ -1,4 +1,4 @@
-"""`eoctl reclaim`: free a full disk, beginning with what costs nothing, with a plan."""
+"""`eoctl reclaim`: free a full disk by a plan, first the files that cost nothing."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from eoctl.messages import Said, listing, span
 from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
-from eoctl.replica_paths import note_of_use, require_known_bounds, select_replicas
+from eoctl.replica_paths import more_replicas, note_of_use, require_known_bounds, select_replicas
 from recovery.changes.journals.backups import is_on_log_disk
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.changes.plans.preconditions import require_same_segments
@@ -287,14 +287,9 @@ def _require_no_other_copy(trim: Trim, image: ClusterImage | None, options: Trim
     if options.single_copy or options.replicated:
         return
     partition = trim.partition
-    factor = None
-    if image is not None and not image.problems:
-        factor = image.replication_factor(partition.topic, partition.partition)
-    if factor is not None and 1 + len(options.all_replicas) >= factor:
+    has = more_replicas(partition, image, given_count=1 + len(options.all_replicas))
+    if has is None:
         return
-    if options.all_replicas and factor is None:
-        return
-    has = "an unknown number of" if factor is None else str(factor)
     require_given(
         partition.path,
         [

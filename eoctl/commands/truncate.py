@@ -14,7 +14,7 @@ from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.parameters import argument, option, safety_option
 from eoctl.progress import Progress
-from eoctl.replica_paths import require_known_bounds, select_replicas
+from eoctl.replica_paths import more_replicas, require_known_bounds, select_replicas
 from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.changes.plans.preconditions import require_same_segments
@@ -412,20 +412,14 @@ def _require_no_other_copy(
     partition = truncation.partition
     if high_watermark is not None and truncation.cut.end_offset >= high_watermark:
         return
-    factor = None
-    if image is not None and not image.problems:
-        factor = image.replication_factor(partition.topic, partition.partition)
-    given_count = 1 + len(options.all_replicas)
-    if options.single_copy or (factor is not None and given_count >= factor):
-        return
-    if options.all_replicas and factor is None:
+    has = more_replicas(partition, image, given_count=1 + len(options.all_replicas))
+    if options.single_copy or has is None:
         return
     where = (
         "where its high watermark is unknown"
         if high_watermark is None
         else f"below its high watermark {high_watermark}"
     )
-    has = "an unknown number of" if factor is None else str(factor)
     require_given(
         partition.path,
         [
